@@ -206,6 +206,7 @@ between: packages lab-binaries images ## measure in a lab what the way to anothe
 bench: packages lab-binaries images ## measure what flows and changes cost, and in a lab what the way to another cluster carries
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'
 	@go run ./test/between
+	@go run ./test/between --joins
 
 generate: ## write generated files anew
 	go generate ./...

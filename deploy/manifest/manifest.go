@@ -30,8 +30,9 @@ var (
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
 		"podaddressimports", "serviceexports", "serviceimports", "tenantnetworkimports"}
 	// Kinds of policies by their groups: two of them have the same name. With them are the kinds of virtual networks.
-	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*",
-		"stats.antrea.io_*", "tombolo.io_nodenetworkreports", "tombolo.io_nodepolicyreports", "tombolo.io_subnetleases"}
+	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "k8s.cni.cncf.io_*",
+		"policy.networking.k8s.io_*", "stats.antrea.io_*", "tombolo.io_nodenetworkreports", "tombolo.io_nodepolicyreports",
+		"tombolo.io_subnetleases"}
 
 	leader = part{"leader", "antrea-multicluster"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.

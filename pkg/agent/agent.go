@@ -114,6 +114,7 @@ type apiWriters struct {
 	captures  *captures          // nil without the feature
 	// podNetworks claims addresses of VirtualNetworks; nil without the feature.
 	podNetworks *podNetworks
+	statuses    *networkStatuses // of Pods with further interfaces; nil without the feature
 }
 
 // runs returns the functions that write until their contexts end.
@@ -126,7 +127,7 @@ func (w *apiWriters) runs() []func(context.Context) {
 		runs = append(runs, w.captures.loop)
 	}
 	if w.podNetworks != nil {
-		runs = append(runs, w.podNetworks.run)
+		runs = append(runs, w.podNetworks.run, w.statuses.run)
 	}
 	return runs
 }
@@ -298,7 +299,7 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	look := reportLook{a.tables, a.flows, a.progress, &a.follower.seenWays.report, new(family.Families)}
 	a.api.reports = newReporter(o.NodeName, client, look.policies, a.tables.nodes.Len, a.uid, a.log)
-	a.api.podNetworks = a.newPodNetworks(client)
+	a.api.podNetworks, a.api.statuses = a.newPodNetworks(client), a.newNetworkStatuses(client)
 	if a.api.infos, err = a.newInfo(); err != nil {
 		return nil, err
 	}

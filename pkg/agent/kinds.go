@@ -81,6 +81,9 @@ func (t *tables) declareKinds() {
 		t.objects.networks.requests = watch.NewSource(k, "pod-networks", requestOf(t.nodeName))
 		t.objects.networks.addInterfaces(t.engine, namespaces)
 		t.objects.networks.report = watch.NewSource(k, "own-nodenetworkreport", ownReportOf(t.nodeName), watch.IfAllowed())
+		t.objects.networks.others = watch.NewSource(k, "network-attachment-definitions", tenant.OtherPlugin,
+			watch.IfAllowed())
+		t.objects.networks.shown = watch.NewSource(k, "network-statuses", shownStatusOf(t.nodeName))
 	}
 	if t.tenants == nil {
 		p.Blocks.Loaded()

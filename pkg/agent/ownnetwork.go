@@ -46,7 +46,10 @@ func (o *networkObjects) addInterfaces(
 				out.Err = err.Error()
 				return out, nil
 			}
-			further, err := tenant.PodNetworks(pod.Namespace, q.Text)
+			further, err := tenant.PodNetworks(pod.Namespace, q.Text, func(k derive.Object) bool {
+				other, _ := derive.Get(r, o.others, k)
+				return other
+			})
 			if err != nil {
 				out.Err = fmt.Sprintf("annotation %s: %v", tenant.AnnotationNetworks, err)
 				return out, nil

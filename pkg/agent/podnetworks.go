@@ -33,6 +33,14 @@ type networkObjects struct {
 	requests   *derive.Source[derive.Object, podRequest]         // of Pods of this Node
 	interfaces *derive.Table[derive.Object, podInterfaces]       // that these Pods request
 	report     *derive.Source[derive.Object, tenant.ReportFacts] // the NodeNetworkReport of this Node
+	others     *derive.Source[derive.Object, bool]               // NetworkAttachmentDefinitions of other plugins
+	shown      *derive.Source[derive.Object, shownStatus]        // of Pods of this Node that request networks
+}
+
+// other reports whether another plugin makes the interfaces of a NetworkAttachmentDefinition.
+func (n networkObjects) other(k derive.Object) bool {
+	other, _ := n.others.Get(k)
+	return other
 }
 
 // podRequest is the request of a Pod of this Node for interfaces in VirtualNetworks.

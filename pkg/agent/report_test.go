@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +33,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	statsv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/stats/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -107,6 +109,7 @@ func TestReportAccess(t *testing.T) {
 		})
 
 	networkReports(t, c, on)
+	podStatuses(t, c, on, refused)
 	latencyReports(t, c, as, node)
 	now := reported{Policies: map[string]string{"acnp/a": "1/x", "annp/default/b": "2/y"}}
 	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil },
@@ -685,6 +688,62 @@ func networkReports(t *testing.T, admin client.Client, on func(node string) repo
 	} {
 		if err == nil || !strings.Contains(err.Error(), "is not the Node of the agent that writes") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// podStatuses writes the annotation of Pods as the agent of node-1. Nothing else of a Pod is written, and no Pod of
+// another Node.
+func podStatuses(t *testing.T, admin client.Client, on func(node string) reportAPI,
+	refused func(what, text string, try func(context.Context) error),
+) {
+	t.Helper()
+	for name, node := range map[string]string{"own": "node-1", "other": "node-2", "unscheduled": ""} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"a": "b"},
+			Annotations: map[string]string{"kept": "yes"}}}
+		p.Spec.NodeName, p.Spec.Containers = node, []corev1.Container{{Name: "c", Image: "i"}}
+		p.Spec.AutomountServiceAccountToken = new(false)
+		if err := admin.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = admin.Delete(context.WithoutCancel(t.Context()), p, client.GracePeriodSeconds(0))
+		})
+	}
+	write := func(ctx context.Context, node, pod, merge string) error {
+		return on(node).(*reportClient).patchPodStatus(ctx, derive.Object{Namespace: "default", Name: pod}, []byte(merge))
+	}
+	annotation := func(key, value string) string {
+		return fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`, key, value)
+	}
+	status := annotation(annotationStatus, `"[]"`)
+	refused("the status of Pods of other Nodes", "agents write about Pods of their own Node alone",
+		func(ctx context.Context) error { return write(ctx, "node-1", "other", status) })
+	for what, try := range map[string]error{
+		"without a Node":            write(t.Context(), "", "own", status),
+		"of a Pod without a Node":   write(t.Context(), "node-1", "unscheduled", status),
+		"without both":              write(t.Context(), "", "unscheduled", status),
+		"with another annotation":   write(t.Context(), "node-1", "own", annotation("other", `"x"`)),
+		"without the annotation":    write(t.Context(), "node-1", "own", annotation("kept", "null")),
+		"with another value":        write(t.Context(), "node-1", "own", annotation("kept", `"no"`)),
+		"with a label":              write(t.Context(), "node-1", "own", `{"metadata": {"labels": {"a": "c"}}}`),
+		"with an address":           write(t.Context(), "node-1", "own", `{"status": {"podIP": "10.9.9.9"}}`),
+		"with a finalizer":          write(t.Context(), "node-1", "own", `{"metadata": {"finalizers": ["a.b/c"]}}`),
+		"of another Pod of the UID": write(t.Context(), "node-1", "own", `{"metadata": {"uid": "x"}}`),
+	} {
+		if try == nil {
+			t.Errorf("an agent writes the status of a Pod %s", what)
+		}
+	}
+	for _, value := range []string{`"[]"`, "null"} {
+		if err := write(t.Context(), "node-1", "own", annotation(annotationStatus, value)); err != nil {
+			t.Errorf("the agent of the Node may not write %s: %v", value, err)
+		}
+		p := &corev1.Pod{}
+		err := admin.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "own"}, p)
+		if have, there := p.Annotations[annotationStatus]; err != nil || there != (value != "null") ||
+			there && strconv.Quote(have) != value || p.Annotations["kept"] != "yes" || p.Labels["a"] != "b" {
+			t.Errorf("with %s the Pod has %v: %v", value, p.Annotations, err)
 		}
 	}
 }

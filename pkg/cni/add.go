@@ -320,6 +320,11 @@ func result(c *netConf, box sandbox, a Attachment, hostMAC string) ([]byte, *typ
 		})
 		r.Routes = append(r.Routes, &types.Route{Dst: *ipNet(anywhere(gw)), GW: gw.AsSlice()})
 	}
+	return c.text(r)
+}
+
+// text returns a result in the version of the configuration.
+func (c *netConf) text(r *types100.Result) ([]byte, *types.Error) {
 	versioned, err := r.GetAsVersion(c.CNIVersion)
 	var b bytes.Buffer
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
 
 	k8stypes "k8s.io/apimachinery/pkg/types"
@@ -182,6 +184,50 @@ func TestExtraInterfaces(t *testing.T) {
 		t.Errorf("CHECK without an address of eth2: %v", err)
 	}
 	r.must("DEL", env, r.conf(nil))
+	r.clean()
+}
+
+// TestMultus makes the requests of Multus, which calls the plugin for eth0 and for each further interface.
+func TestMultus(t *testing.T) {
+	r := newRig(t)
+	r.withExtras()
+	netns, _ := r.netns()
+	env := environment("c1", netns)
+	r.must("ADD", env, r.conf(nil))
+	further := func(command, ifName, network string) (string, *types.Error) {
+		t.Helper()
+		own := maps.Clone(env)
+		own["CNI_IFNAME"] = ifName
+		return r.exec(command, own, r.conf(map[string]any{"type": "contrail-k8s-cni", "name": network,
+			"prevResult": map[string]any{"cniVersion": "1.0.0"}}))
+	}
+	for _, row := range []struct{ ifName, network, want, ip string }{
+		{"net1", "blue", "eth1", "fd50::2/64"}, {"net2", "contrail-k8s-cni", "eth2", "10.51.0.7/24"},
+		{"net9", "red", "eth2", "10.51.0.7/24"},
+	} {
+		out, err := further("ADD", row.ifName, row.network)
+		if err != nil || !strings.Contains(out, `"`+row.want+`"`) || !strings.Contains(out, `"`+row.ip+`"`) {
+			t.Errorf("ADD %s of %s: %s %v, want %s with %s", row.ifName, row.network, out, err, row.want, row.ip)
+		}
+	}
+	if _, err := further("ADD", "net9", "green"); err == nil || !strings.Contains(err.Msg,
+		"no interface in VirtualNetwork green for net9") {
+		t.Errorf("ADD of another network: %v", err)
+	}
+	for _, command := range []string{"CHECK", "DEL"} {
+		if _, err := further(command, "net1", "blue"); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	within(t, netns, func() {
+		if _, err := netlink.LinkByName("eth1"); err != nil {
+			t.Errorf("after DEL of net1: %v", err)
+		}
+	})
+	r.must("DEL", env, r.conf(nil))
+	if _, err := further("DEL", "net1", "blue"); err != nil {
+		t.Errorf("DEL after DEL of eth0: %v", err)
+	}
 	r.clean()
 }
 

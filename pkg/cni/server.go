@@ -186,7 +186,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, run command) {
 	log := s.log.With("command", r.URL.Path[len("/v1/"):], "container", q.ContainerID, "interface", q.IfName)
 	c, failed := parseConf(q.Config)
 	var body []byte
-	if failed == nil {
+	switch {
+	case failed != nil:
+	case c.Type == wire.PluginCN2:
+		body, failed = extras{s}.attached(r.URL.Path, q, c)
+	default:
 		body, failed = run(r.Context(), q, c)
 	}
 	switch {

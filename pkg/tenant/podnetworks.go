@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -46,8 +48,9 @@ type networkEntry struct {
 	GatewayRequested json.RawMessage `json:"gateway"`
 }
 
-// PodNetworks reads the annotation of a Pod of a Namespace. Its error names the entry and the remedy.
-func PodNetworks(namespace, text string) ([]PodNetwork, error) {
+// PodNetworks reads the annotation of a Pod of a Namespace. It leaves out entries whose NetworkAttachmentDefinition
+// another plugin serves. Interfaces have the numbers of their entries. Its error names the entry and the remedy.
+func PodNetworks(namespace, text string, other func(derive.Object) bool) ([]PodNetwork, error) {
 	list, err := selections(text)
 	if err != nil {
 		return nil, err
@@ -58,6 +61,9 @@ func PodNetworks(namespace, text string) ([]PodNetwork, error) {
 	var out []PodNetwork
 	names := map[string]bool{}
 	for i, s := range list {
+		if s.Name != "" && other(derive.Object{Namespace: cmp.Or(s.Namespace, namespace), Name: s.Name}) {
+			continue
+		}
 		n, err := s.network(namespace)
 		if err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i+1, err)

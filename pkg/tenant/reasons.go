@@ -131,7 +131,8 @@ var (
 	})
 
 	reasonInvalid = reasons.New(reasons.Row{
-		Name: "Invalid", Objects: "Subnet, VirtualNetwork", Shown: reasons.Problem, Level: reasons.Error,
+		Name: "Invalid", Objects: "Subnet, VirtualNetwork, NetworkAttachmentDefinition",
+		Shown: reasons.Problem, Level: reasons.Error,
 		Cause:  "An address, a range or a reference is wrong. No Pod gets an address by it.",
 		Remedy: "Correct it. The range of a Subnet stays the same: create another one.",
 	})

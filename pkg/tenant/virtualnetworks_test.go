@@ -317,6 +317,9 @@ func TestPodNetworks(t *testing.T) {
 			want: "blue eth1 [10.0.1.7 fd00::7] "},
 		{name: "another Namespace", text: "b/blue", err: "entry 1: VirtualNetwork b/blue is of another Namespace: name one " +
 			"of Namespace a, and join the two by VirtualNetworkRouters"},
+		{name: "others of another plugin", text: "a/other, blue, b/other@net7, red", want: "blue eth2 [] ; red eth4 [] "},
+		{name: "others of another plugin in JSON", text: `[{"name": "other", "namespace": "b",
+			"bandwidth": {"ingressRate": 7}}, {"name": "blue"}]`, want: "blue eth2 [] "},
 		{name: "no name", text: "a/blue,", err: "entry 2: it names no VirtualNetwork"},
 		{name: "null in the list", text: "[null]", err: "entry 1: it names no VirtualNetwork"},
 		{name: "an object", text: `{"name": "blue"}`, err: "it is no list of networks"},
@@ -333,7 +336,7 @@ func TestPodNetworks(t *testing.T) {
 		{name: "too many", text: strings.Repeat("blue,", 16) + "blue", err: "it has 17 networks: name at most 16"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			list, err := PodNetworks("a", row.text)
+			list, err := PodNetworks("a", row.text, func(k derive.Object) bool { return k.Name == "other" })
 			var have []string
 			for _, n := range list {
 				have = append(have, fmt.Sprint(n.Name, " ", n.Interface, " ", n.IPs, " ", n.MAC))

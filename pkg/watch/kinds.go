@@ -21,6 +21,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	plumbingv1 "github.com/tombolo-net/tombolo/pkg/apis/plumbing/v1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
@@ -85,6 +86,8 @@ var resources = byType(
 	resource{contrailv4.GroupVersion.WithResource("virtualnetworkrouters"), &contrailv4.VirtualNetworkRouter{},
 		&contrailv4.VirtualNetworkRouterList{}},
 	resource{contrailv4.GroupVersion.WithResource("subnets"), &contrailv4.Subnet{}, &contrailv4.SubnetList{}},
+	resource{plumbingv1.GroupVersion.WithResource("network-attachment-definitions"),
+		&plumbingv1.NetworkAttachmentDefinition{}, &plumbingv1.NetworkAttachmentDefinitionList{}},
 	resource{configplanev1alpha1.GroupVersion.WithResource("kubemanagers"), &configplanev1alpha1.Kubemanager{},
 		&configplanev1alpha1.KubemanagerList{}},
 	resource{tombolov1alpha1.GroupVersion.WithResource("nodepolicyreports"), &tombolov1alpha1.NodePolicyReport{},
@@ -138,7 +141,7 @@ var scheme = func() *runtime.Scheme {
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install,
 		crdv1alpha1.AddToScheme, crdv1beta1.AddToScheme, contrailv4.AddToScheme, configplanev1alpha1.AddToScheme,
-		tombolov1alpha1.AddToScheme,
+		tombolov1alpha1.AddToScheme, plumbingv1.AddToScheme,
 		npv1alpha2.Install,
 	} {
 		utilruntime.Must(add(s))

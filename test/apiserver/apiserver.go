@@ -135,9 +135,10 @@ func begin(ctx context.Context, o Options) (s *Server, err error) {
 		return nil, err
 	}
 	s = &Server{dir: dir, remove: remove, options: o, stopEtcd: func() {}}
+	begun := s // an error is returned with nil
 	defer func() {
 		if err != nil {
-			s.end()
+			begun.end()
 		}
 	}()
 	if s.port, err = s.reserve(); err != nil {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,21 +61,11 @@ var (
 // process. The bridge plugin has a network namespace of its own: ovs-vswitchd would read the routes of all its
 // interfaces again at each change. Both have 100 Pods, and more are added and removed.
 func BenchmarkTableCNI(b *testing.B) {
-	bin := os.Getenv(cniVariable)
+	bin := onNode(b, buildPlugins, "-cni.services="+strconv.Itoa(*cniServices), "-cni.nodes="+strconv.Itoa(*cniNodes))
 	if bin == "" {
-		bin = b.TempDir()
-		buildPlugins(b, bin)
-		c := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkTableCNI$", "-test.benchtime=1x",
-			"-cni.services="+strconv.Itoa(*cniServices), "-cni.nodes="+strconv.Itoa(*cniNodes))
-		c.Env = append(os.Environ(), cniVariable+"="+bin)
-		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
-		c.Stdout, c.Stderr = os.Stdout, os.Stderr
-		if err := child.Run(c); err != nil {
-			b.Fatalf("on a Node: %v", err)
-		}
 		return
 	}
-	t, n := table{b}, newBenchNode(b, bin)
+	t, n := table{b}, newBenchNode(b, bin, config.Default())
 	ours, theirs := n.tombolo(), n.bridge()
 	for range cniPods {
 		ours.must("ADD", n.pod())
@@ -118,6 +109,36 @@ func BenchmarkTableCNI(b *testing.B) {
 	fmt.Println()
 }
 
+// onNode runs a benchmark again as a process in a Node's namespaces. It returns the directory of the plugins there,
+// and "" in the process outside.
+func onNode(b *testing.B, build func(b *testing.B, dir string), args ...string) string {
+	b.Helper()
+	if bin := os.Getenv(cniVariable); bin != "" {
+		return bin
+	}
+	bin := b.TempDir()
+	build(b, bin)
+	c := exec.Command(os.Args[0], append([]string{"-test.run=^$", "-test.bench=^" + b.Name() + "$",
+		"-test.benchtime=1x"}, args...)...)
+	c.Env = append(os.Environ(), cniVariable+"="+bin)
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	if err := child.Run(c); err != nil {
+		b.Fatalf("on a Node: %v", err)
+	}
+	return ""
+}
+
+// buildPlugin compiles our plugin.
+func buildPlugin(b *testing.B, dir string) {
+	b.Helper()
+	c := exec.Command("go", "build", "-o", filepath.Join(dir, "tombolo"), "../../plugins/tombolo-cni")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-ldflags=-s")
+	if out, err := c.CombinedOutput(); err != nil {
+		b.Fatalf("build the plugin: %v: %s", err, out)
+	}
+}
+
 // buildPlugins compiles ours, and the bridge plugin and host-local of the version in go.mod.
 func buildPlugins(b *testing.B, dir string) {
 	b.Helper()
@@ -126,8 +147,8 @@ func buildPlugins(b *testing.B, dir string) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	buildPlugin(b, dir)
 	for _, args := range [][]string{
-		{"build", "-o", filepath.Join(dir, "tombolo"), "../../plugins/tombolo-cni"},
 		{"install", "github.com/containernetworking/plugins/plugins/main/bridge@" + strings.TrimSpace(string(version))},
 		{"install", "github.com/containernetworking/plugins/plugins/ipam/host-local@" + strings.TrimSpace(string(version))},
 	} {
@@ -144,10 +165,11 @@ type benchNode struct {
 	b        *testing.B
 	bin, dir string
 	ovs      *ovstest.Switch
+	rest     *rest.Config // of the API server
 	pods     int
 }
 
-func newBenchNode(b *testing.B, bin string) *benchNode {
+func newBenchNode(b *testing.B, bin string, conf config.Config) *benchNode {
 	b.Helper()
 	ctrl.SetLogger(logr.Discard())
 	n := &benchNode{b: b, bin: bin}
@@ -187,7 +209,7 @@ func newBenchNode(b *testing.B, bin string) *benchNode {
 
 	n.fill(server.Config)
 	n.ovs = ovstest.Start(b)
-	conf := config.Default()
+	n.rest = server.Config
 	conf.OVSDatapathType = "netdev"
 	registry := prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -304,12 +326,14 @@ func (n *benchNode) ready() error {
 type benchPod struct {
 	n           *benchNode
 	name, netns string
+	namespace   string // "" for default
+	uid         string // if the API server has the Pod
 }
 
 func (n *benchNode) pod() benchPod {
 	n.b.Helper()
 	n.pods++
-	p := benchPod{n, fmt.Sprintf("pod-%d", n.pods), filepath.Join(n.dir, fmt.Sprintf("netns-%d", n.pods))}
+	p := benchPod{n: n, name: fmt.Sprintf("pod-%d", n.pods), netns: filepath.Join(n.dir, fmt.Sprintf("netns-%d", n.pods))}
 	n.must(os.WriteFile(p.netns, nil, 0o600))
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -350,15 +374,23 @@ func (n *benchNode) bridge() cniPlugin {
 }
 
 // call runs the plugin as a runtime does and returns how long it took.
-func (c cniPlugin) call(command string, p benchPod) (took time.Duration, err error) {
+func (c cniPlugin) call(command string, p benchPod) (time.Duration, error) {
+	took, _, err := c.answer(command, p)
+	return took, err
+}
+
+// answer is call with the plugin's answer.
+func (c cniPlugin) answer(command string, p benchPod) (took time.Duration, out []byte, err error) {
 	cmd := exec.Command(c.path)
 	cmd.Env = []string{
 		"CNI_COMMAND=" + command, "CNI_PATH=" + c.n.bin, "CNI_CONTAINERID=" + p.name, "CNI_NETNS=" + p.netns,
 		"CNI_IFNAME=eth0",
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.name,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=" + cmp.Or(p.namespace, "default") + ";K8S_POD_NAME=" + p.name,
+	}
+	if p.uid != "" {
+		cmd.Env[len(cmd.Env)-1] += ";K8S_POD_UID=" + p.uid
 	}
 	cmd.Stdin = strings.NewReader(c.conf)
-	var out []byte
 	err = inNetns(c.netns, func() (err error) {
 		began := time.Now()
 		out, err = cmd.Output()
@@ -366,9 +398,9 @@ func (c cniPlugin) call(command string, p benchPod) (took time.Duration, err err
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%s %s: %w: %s", filepath.Base(c.path), command, err, out)
+		return 0, nil, fmt.Errorf("%s %s: %w: %s", filepath.Base(c.path), command, err, out)
 	}
-	return took, nil
+	return took, out, nil
 }
 
 // inNetns runs a function in a network namespace, "" for this one. The thread goes on afterwards: it may be the parent

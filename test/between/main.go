@@ -3,6 +3,9 @@
 // prints a row for each path, then switches encryption between the clusters on and prints all rows again:
 //
 //	between [--time D] [--plain]
+//	between --joins
+//
+// With --joins it measures how long it takes until a join of two networks of tenants in the leader has an effect.
 //
 // Client and server are on Nodes that are not Gateways. Compare figures only within one run: machines differ.
 package main
@@ -30,14 +33,22 @@ import (
 func main() {
 	lasts := flag.Duration("time", 5*time.Second, "how long each figure is measured")
 	plain := flag.Bool("plain", false, "in plain text alone, without the rows of encrypted ways")
+	tenants := flag.Bool("joins", false, "only how long joins of networks of tenants take")
 	flag.Parse()
 	setup := scenario.Setup{Name: "between", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3,
 		ActiveGateways: 2}
+	if *tenants {
+		setup.Tenants, setup.Nodes, setup.ActiveGateways = true, 2, 1
+	}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		b := bench{s, *lasts, filepath.Join(s.Lab.Repo(), "bin", "echo")}
-		if err := b.run(ctx, *plain); err != nil {
+		run := func(ctx context.Context) error { return b.run(ctx, *plain) }
+		if *tenants {
+			run = b.joined
+		}
+		if err := run(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "between:", err)
 			return 1
 		}

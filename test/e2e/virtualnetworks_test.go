@@ -30,9 +30,21 @@ func testVirtualNetworks(t *testing.T) {
 	t.Cleanup(func() {
 		_, _ = world.Kubectl(context.WithoutCancel(ctx), cluster, "delete", "namespace", "shop", "--wait=false")
 	})
-	red := strings.NewReplacer("blue", "red", "10.50.", "10.51.").Replace(manifest.String())
-	_, red, _ = strings.Cut(red, "---\n")
-	apply(red)
+	apply(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata:
+  namespace: shop
+  name: red
+  labels: {vn: red}
+  annotations: {juniper.net/networks: '{"ipamV4Subnet": "10.51.0.0/24"}'}
+spec: {config: '{"cniVersion": "0.3.1", "type": "contrail-k8s-cni"}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {namespace: shop, name: elsewhere}
+spec: {config: '{"cniVersion": "0.3.1", "type": "bridge"}'}
+`)
 	state := func(want string) {
 		t.Helper()
 		eventually(t, stateLimit, func(context.Context) error {
@@ -77,7 +89,7 @@ spec:
 	}
 	pod("web", "node-1", "blue")
 	pod("db", "node-2", "blue")
-	pod("guest", "node-2", "red")
+	pod("guest", "node-2", "elsewhere, red") // the first one is another plugin's
 	pod("lost", "node-1", "green")
 	ready("web", "db", "guest")
 	must(t, world.ClientPod(ctx, cluster, "shop/plain", "node-2"))
@@ -87,6 +99,17 @@ spec:
 	}
 	reaches(t, cluster, "shop/web", db, true)
 	reaches(t, cluster, "shop/db", web, true)
+	eventually(t, stateLimit, func(context.Context) error {
+		have := kubectl(t, cluster, "get", "pod", "web", "-n", "shop", "-o",
+			`jsonpath={.metadata.annotations.k8s\.v1\.cni\.cncf\.io/network-status}`)
+		for _, want := range []string{`"shop/default-podnetwork"`, `"default": true`, `"shop/blue"`, `"eth1"`,
+			`"` + strings.TrimSuffix(strings.TrimPrefix(web, "http://"), ":8080/") + `"`, `"10.50.0.1"`} {
+			if !strings.Contains(have, want) {
+				return fmt.Errorf("the network status of Pod shop/web is %s, want one with %s", have, want)
+			}
+		}
+		return nil
+	})
 	apart := func() {
 		t.Helper()
 		reaches(t, cluster, "shop/guest", db, false)

@@ -89,6 +89,8 @@ func finish(crd map[string]any, own map[string]bool) {
 			"policy.networking.k8s.io/bundle-version": "v0.2.0",
 			"policy.networking.k8s.io/channel":        "experimental",
 		}
+	case "k8s.cni.cncf.io":
+		names["singular"] = "network-attachment-definition" // the standard's
 	case "crd.antrea.io":
 		otherSide(spec["versions"])
 		selectors(spec["versions"])

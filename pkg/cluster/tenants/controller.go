@@ -91,6 +91,11 @@ func newController(to client.Client, log *slog.Logger, namespace string) *contro
 			c.offerLease(change.Key, change.New)
 		}
 	})
+	c.tables.definitionSteps.Watch(func(changes []derive.Change[derive.Object, definitionStep]) {
+		for _, change := range changes {
+			c.offerDefinition(change.Key, change.New)
+		}
+	})
 	return c
 }
 
@@ -117,6 +122,9 @@ func (c *controller) again() {
 	}
 	for _, row := range c.tables.subnets.leaseSteps.All() {
 		c.offerLease(row.Key, row.Value)
+	}
+	for _, row := range c.tables.definitionSteps.All() {
+		c.offerDefinition(row.Key, row.Value)
 	}
 }
 

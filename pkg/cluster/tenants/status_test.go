@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	plumbingv1 "github.com/tombolo-net/tombolo/pkg/apis/plumbing/v1"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -69,7 +70,8 @@ func guide(t testing.TB, page string) (out []*unstructured.Unstructured) {
 func TestStatus(t *testing.T) {
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, contrailv4.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, contrailv4.AddToScheme,
+		plumbingv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -208,6 +210,8 @@ func TestStatus(t *testing.T) {
 	update(spaces["b"], func() { delete(spaces["b"].Labels, tenant.LabelIsolated) })
 	expect(toA, "Warning: spec.routeTarget: it is stored and has no effect: remove it; metadata.namespace: the Pods of "+
 		"Namespace b are in the default network, which no router joins: label the Namespace")
+
+	testDefinitions(t, c)
 
 	// The definitions refuse these.
 	for name, bad := range map[string]map[string]any{

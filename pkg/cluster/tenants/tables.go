@@ -57,6 +57,10 @@ type tables struct {
 	subnets    *subnetTables
 	namespaces *derive.Source[derive.Object, tenant.NamespaceFacts]
 
+	networkFacts    *derive.Source[derive.Object, tenant.VirtualNetworkFacts]
+	definitions     *derive.Source[derive.Object, *tenant.DefinitionFacts]
+	definitionSteps *derive.Table[derive.Object, definitionStep]
+
 	cluster      *derive.Table[derive.Name, state]
 	networkSteps *derive.Table[derive.Object, networkStep]
 	routerSteps  *derive.Table[derive.Object, routerStep]
@@ -96,10 +100,12 @@ func newTables(namespace string) *tables {
 	s := newSubnetSources(k, t.member, agents, []watch.Option{watch.In(namespace), watch.Named(memberConfig),
 		watch.IfAllowed()})
 	t.namespaces = watch.NewSource(k, "namespaces", tenant.NamespaceFactsOf)
+	t.networkFacts = watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf)
+	t.definitions = watch.NewSource(k, "network-attachment-definitions", tenant.DefinitionFactsOf, allowed)
 	t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
 		Namespaces: t.namespaces,
 		Labels:     watch.NewSource(k, "namespace-labels", tenant.NamespaceLabels),
-		Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf),
+		Networks:   t.networkFacts,
 		Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf),
 		Imports: watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, watch.Optional(),
 			watch.IfAllowed()),
@@ -112,6 +118,7 @@ func newTables(namespace string) *tables {
 	t.networkSteps = derive.NewTable(t.engine, "network-steps", t.networkStep, derive.KeysOf(t.networks))
 	t.routerSteps = derive.NewTable(t.engine, "router-steps", t.routerStep, derive.KeysOf(t.routers))
 	t.subnets = newSubnetTables(t.engine, s, t.tenants, t.cluster)
+	t.definitionSteps = derive.NewTable(t.engine, "definition-steps", t.definitionStep, derive.KeysOf(t.definitions))
 	return t
 }
 
@@ -182,7 +189,7 @@ func (t *tables) networkStep(k derive.Object, r *derive.Reader) (networkStep, []
 func (t *tables) virtualNetwork(k derive.Object, own tenant.NetworkProblems, on bool, r *derive.Reader) (
 	out contrailv4.VirtualNetworkStatus,
 ) {
-	ps := problem.List(slices.Clone(own.List))
+	ps := append(problem.List(slices.Clone(own.List)), t.differs(k, r)...)
 	id, numbered := derive.Get(r, t.tenants.IDs, tenant.VirtualName(k))
 	if !own.Fails && !numbered {
 		ps.Add(problem.About("VirtualNetwork", k.Namespace, k.Name), "metadata.uid", reasonNumberTaken, "its Pods have no "+

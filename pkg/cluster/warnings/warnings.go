@@ -31,6 +31,7 @@ import (
 
 	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	plumbingv1 "github.com/tombolo-net/tombolo/pkg/apis/plumbing/v1"
 	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -210,6 +211,12 @@ func (a *agents) traceflow(t *metav1.PartialObjectMetadata) []problem.Problem {
 	return unserved.Traceflow(t)
 }
 
+// attachmentDefinitions returns a NetworkAttachmentDefinition whose metadata alone are read.
+func attachmentDefinitions() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: plumbingv1.GroupVersion.String(),
+		Kind: "NetworkAttachmentDefinition"}}
+}
+
 // watchOptional adds a controller of a kind, if the cluster has it. It does not before its definition is applied.
 func watchOptional(mgr ctrl.Manager, w *warner, o *metav1.PartialObjectMetadata,
 	problems func(*metav1.PartialObjectMetadata) []problem.Problem) (has bool, err error) {
@@ -229,7 +236,8 @@ func (a *agents) watchOptionalKinds(mgr ctrl.Manager, w *warner) (err error) {
 		return unserved.NodeLatencyMonitor(m, a.serve())
 	})
 	_, failed := watchOptional(mgr, w, traceflows(), a.traceflow)
-	return errors.Join(err, failed)
+	_, failedAsWell := watchOptional(mgr, w, attachmentDefinitions(), tenant.DefinitionProblems)
+	return errors.Join(err, failed, failedAsWell)
 }
 
 // definitions returns a CustomResourceDefinition whose metadata alone are read.

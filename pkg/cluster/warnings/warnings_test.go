@@ -81,7 +81,8 @@ func ptr[T any](v T) *T { return &v }
 // TestEvents asks a real API server for the Events on its Services and its ConfigMap.
 func TestEvents(t *testing.T) {
 	admin := apiserver.Start(t, "../../../deploy/crds/crd.antrea.io_nodelatencymonitors.yaml",
-		"../../../deploy/crds/crd.antrea.io_traceflows.yaml")
+		"../../../deploy/crds/crd.antrea.io_traceflows.yaml",
+		"../../../deploy/crds/k8s.cni.cncf.io_network-attachment-definitions.yaml")
 	scheme, err := Scheme()
 	if err := errors.Join(err, apiextensionsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -113,6 +114,14 @@ func TestEvents(t *testing.T) {
 	trace.SetGroupVersionKind(traceflows().GroupVersionKind())
 	trace.SetName("lost")
 	create(trace)
+	for name, annotation := range map[string]string{"good": `{"ipamV4Subnet": "10.0.1.0/24"}`, "bad": "10.0.1.0/24"} {
+		nad := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+		nad.SetGroupVersionKind(attachmentDefinitions().GroupVersionKind())
+		nad.SetNamespace("default")
+		nad.SetName(name)
+		nad.SetAnnotations(map[string]string{tenant.AnnotationDefinition: annotation})
+		create(nad)
+	}
 	create(&networkingv1.NetworkPolicy{ObjectMeta: meta("default", "small")})
 	large := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "large")}
 	large.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
@@ -132,6 +141,7 @@ func TestEvents(t *testing.T) {
 		"Namespace /tenant IsolationNotSupported",
 		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported", "NetworkPolicy default/large TooLarge",
 		"NodeLatencyMonitor /default ProbesNotSupported", "Traceflow /lost RelayMissing",
+		"NetworkAttachmentDefinition default/bad Invalid",
 	}
 	expect(t, c, first...)
 	before := written(t, c)

@@ -63,6 +63,9 @@ func Run(o Options) error {
 	if err := copyFile(o.Plugin, filepath.Join(o.BinDir, pluginName)); err != nil {
 		return fmt.Errorf("install the CNI plugin: %w", err)
 	}
+	if err := link(o.BinDir); err != nil {
+		return fmt.Errorf("install the CNI plugin as %s: %w", wire.PluginCN2, err)
+	}
 	conf := network{CNIVersion: wire.InstalledVersion, Name: wire.InstalledNetwork,
 		Plugins: []networkPlugin{{Type: pluginName, Capabilities: capabilities}}}
 	if _, err := os.Stat(filepath.Join(o.BinDir, portmap)); err == nil && slices.Contains(chained(o.ConfDir), portmap) {
@@ -85,8 +88,23 @@ func Run(o Options) error {
 	return nil
 }
 
+// link makes the plugin's second name, for Multus. It leaves a file of that name that another program has installed.
+func link(dir string) error {
+	err := os.Symlink(pluginName, filepath.Join(dir, wire.PluginCN2))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
 // Remove removes the configuration, then the plugin.
 func Remove(o Options) error {
+	second := filepath.Join(o.BinDir, wire.PluginCN2)
+	if to, err := os.Readlink(second); err == nil && to == pluginName {
+		if err := os.Remove(second); err != nil {
+			return fmt.Errorf("remove the CNI plugin: %w", err)
+		}
+	}
 	for _, path := range []string{filepath.Join(o.ConfDir, confName), filepath.Join(o.BinDir, pluginName)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the CNI plugin: %w", err)

@@ -37,6 +37,10 @@ const InstalledVersion = "1.0.0"
 // InstalledNetwork is the name of the network in the installed configuration.
 const InstalledNetwork = "tombolo"
 
+// PluginCN2 is the plugin in NetworkAttachmentDefinitions of Contrail CN2. Tombolo's plugin has this name, too. Multus
+// calls it for VirtualNetworks.
+const PluginCN2 = "contrail-k8s-cni"
+
 // SupportedVersions are the versions of the CNI specification that plugin and agent speak.
 var SupportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
