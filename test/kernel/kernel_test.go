@@ -66,10 +66,9 @@ var suites = []guestTests{
 	{cpus: 1, nice: 5, tests: []packageTests{
 		{pkg: "pkg/datapath",
 			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelsOverIPv6|TestTunnelSource|" +
-				"TestTunnelsEndAtOneInterface|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestFragments|" +
-				"TestVirtualTraffic)$",
-			more: "^(TestRouterTraffic|TestTenantTraffic|TestWalks|TestPolicyLoad|TestFailover|TestFailoverUntranslated|" +
-				"TestRejected|TestNeighborFlood)$"},
+				"TestTunnelsEndAtOneInterface|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestFragments)$",
+			more: "^(TestVirtualTraffic|TestRouterTraffic|TestTenantTraffic|TestWalks|TestPolicyLoad|TestFailover|" +
+				"TestFailoverUntranslated|TestRejected|TestNeighborFlood)$"},
 	}},
 	// TestEncryptedPods counts lost packets, and loses too many of them with half a processor.
 	{cpus: 2, tests: []packageTests{
