@@ -30,8 +30,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
 )
 
-// LabelRefused on a Namespace, on a Node or, for the cluster, on the Namespace kube-system refuses benchmarks there.
+// LabelRefused, on a Namespace, on a Node or on the Namespace kube-system for the whole cluster, refuses benchmarks.
 const LabelRefused = "tombolo.io/no-benchmark"
+
+// labelEnforced, on a Namespace that the command tombolo benchmark makes with --hosts, lets Pods use the network of
+// their Nodes. Kubernetes reads it.
+const labelEnforced = "pod-security.kubernetes.io/enforce"
 
 // label marks the objects of benchmarks.
 const label = "tombolo-benchmark"
@@ -325,7 +329,7 @@ func (r *run) servers(ctx context.Context, s *site) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace,
 		Labels: map[string]string{"app": label}}}
 	if r.Hosts {
-		namespace.Labels["pod-security.kubernetes.io/enforce"] = "privileged"
+		namespace.Labels[labelEnforced] = "privileged"
 	}
 	err := s.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {

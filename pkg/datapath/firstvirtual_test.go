@@ -25,8 +25,8 @@ func firstNodes(joins map[string][]string) map[string]State {
 	return states
 }
 
-// TestFirstConversations follows conversations of Pods whose first interfaces are in VirtualNetworks. The hosts of their
-// Nodes reach them, and nothing else of the default network does.
+// TestFirstConversations follows conversations of Pods whose first interfaces are in VirtualNetworks. The hosts of
+// their Nodes reach them, and nothing else of the default network does.
 func TestFirstConversations(t *testing.T) {
 	const blue, far, blue6 = "10.50.0.2:80", "10.50.0.18:80", "[fd50::2]:80"
 	joined := map[string][]string{"blue": {"c"}, "c": {"blue"}}

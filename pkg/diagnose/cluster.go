@@ -98,11 +98,11 @@ func agentsRun(f *Facts, c *Cluster, r *report) {
 	running := 0
 	for _, a := range c.Agents {
 		switch why := stopped(a.Pod); {
-		case a.Pod == nil && c.isYoung(a.Node):
+		case a.Pod == nil && isYoung(c, a.Node):
 			r.unknown("Node "+a.Node, "it has no Pod of tombolo-agent yet: it is a new Node")
-		case why != "" && a.Pod != nil && c.replaced(a.Pod) != "":
+		case why != "" && a.Pod != nil && replaced(c, a.Pod) != "":
 			r.unknown("Node "+a.Node, "its agent does not run yet: Pod %s/%s: %s: %s", a.Pod.Namespace, a.Pod.Name, why,
-				c.replaced(a.Pod))
+				replaced(c, a.Pod))
 		case a.Pod == nil:
 			r.fail(fault{object: "Node " + a.Node, detail: "it has no Pod of tombolo-agent",
 				remedy: "kubectl describe daemonset tombolo-agent -n kube-system; look at the Node's taints and labels"})
@@ -359,7 +359,7 @@ func controllers(_ *Facts, c *Cluster, r *report) {
 				evidence = append(evidence, x.Reason+": "+x.Message)
 			}
 		}
-		if why := c.rises(&d); why != "" && d.Status.ReadyReplicas == 0 {
+		if why := rises(c, &d); why != "" && d.Status.ReadyReplicas == 0 {
 			r.unknown(fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name), "0 of %d replicas are ready, and %s", replicas, why)
 		} else if d.Status.ReadyReplicas == 0 {
 			r.fail(fault{object: fmt.Sprintf("Deployment %s/%s", d.Namespace, d.Name),
@@ -393,7 +393,7 @@ func elected(_ *Facts, c *Cluster, r *report) {
 			continue
 		}
 		runs := slices.ContainsFunc(c.Deployments, func(d appsv1.Deployment) bool { // and has had time for an election
-			return d.Namespace == l.Namespace && d.Name == l.Name && d.Status.ReadyReplicas > 0 && c.rises(&d) == ""
+			return d.Namespace == l.Namespace && d.Name == l.Name && d.Status.ReadyReplicas > 0 && rises(c, &d) == ""
 		})
 		holder := "nobody"
 		if l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" {

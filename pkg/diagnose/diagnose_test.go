@@ -350,6 +350,12 @@ func TestFaults(t *testing.T) {
 			a := east(f).agent("node-3")
 			a.Status.Upcalls, a.UpcallsLater = &api.Upcalls{Lost: 5}, &api.Upcalls{Lost: 5}
 		}, "", nil},
+		{"a switch that loses few packets", func(f *Facts) {
+			for i, later := range []api.Upcalls{{Missed: 100, Lost: 9}, {Missed: 100_000, Lost: 900}} {
+				a := &east(f).Agents[i]
+				a.Status.Upcalls, a.UpcallsLater = &api.Upcalls{}, &later
+			}
+		}, "", nil},
 		{"a port without a device", func(f *Facts) {
 			east(f).agent("node-3").BadPorts = []api.Port{{Name: "web-1", Pod: "shop/web", Error: "No such device"}}
 		}, "TD019", []string{"port web-1 of Node node-3 (Pod shop/web)", "No such device", "delete the Pod"}},

@@ -21,11 +21,18 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// A switch that loses a few packets while it is busy for a moment is in order.
+const (
+	fewLost  = 10
+	partLost = .01
+)
+
 // upcalls names Nodes whose switch loses packets.
 func upcalls(_ *Facts, c *Cluster, r *report) {
 	c.answers(r, func(a *Agent) {
 		u, later := a.Status.Upcalls, a.UpcallsLater
-		if u == nil || later == nil || later.Lost <= u.Lost {
+		if u == nil || later == nil || later.Lost < u.Lost+fewLost ||
+			float64(later.Lost-u.Lost) < partLost*float64(later.Missed+later.Lost-u.Missed-u.Lost) {
 			return
 		}
 		r.fail(fault{object: "Node " + a.Node, detail: fmt.Sprintf("its switch has lost %d packets of new connections in %s",
@@ -104,7 +111,7 @@ func staleEndpoints(clusters []*Cluster, r *report) {
 				s := c.set()
 				if s != nil && s.Spec.Namespace == area.Namespace && s.Spec.Leaders[0].ClusterID == area.Spec.ClusterID {
 					r.cluster = c.Name
-					c.compareEndpoints(leader, imports, r)
+					compareEndpoints(c, leader, imports, r)
 				}
 			}
 		}
@@ -115,7 +122,7 @@ func staleEndpoints(clusters []*Cluster, r *report) {
 }
 
 // compareEndpoints compares the EndpointSlices of a member with the imports. Endpoints of its own are not the leader's.
-func (c *Cluster) compareEndpoints(leader *Cluster, imports map[imported]*mcv1alpha1.ResourceImport, r *report) {
+func compareEndpoints(c *Cluster, leader *Cluster, imports map[imported]*mcv1alpha1.ResourceImport, r *report) {
 	have := map[imported][]discoveryv1.EndpointSlice{}
 	for _, s := range c.ImportedSlices {
 		of := imported{s.Namespace, s.Labels[mcsv1beta1.LabelServiceName]}

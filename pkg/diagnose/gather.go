@@ -145,12 +145,12 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 	c.ResourceImports, c.ImportedSlices = resourceImports.Items, importedSlices.Items
 	c.token(ctx, k)
 	c.slices(ctx, k)
-	c.quotas(ctx, k)
-	c.resolve(ctx, from, k)
+	listQuotas(ctx, k, c)
+	resolveNames(ctx, from, k, c)
 }
 
-// quotas lists the ResourceQuotas of Common Areas.
-func (c *Cluster) quotas(ctx context.Context, k client.Client) {
+// listQuotas lists the ResourceQuotas of Common Areas.
+func listQuotas(ctx context.Context, k client.Client, c *Cluster) {
 	for _, area := range c.areas() {
 		var list corev1.ResourceQuotaList
 		if err := k.List(ctx, &list, client.InNamespace(area.Namespace)); err != nil {
@@ -271,6 +271,9 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 	}
 	var status api.Status
 	err := answer(ctx, from, api.PathStatus, &status)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // a busy machine
+		err = answer(ctx, from, api.PathStatus, &status)
+	}
 	if err == nil {
 		a.Status = &status
 		a.Peers, err = peers()

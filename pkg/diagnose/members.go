@@ -199,9 +199,9 @@ func reachable(_ *Facts, c *Cluster, r *report) {
 		case x == nil, x.Status == corev1.ConditionTrue:
 		case x.Status == corev1.ConditionUnknown:
 			r.unknown("cluster "+status.ClusterID, "%s", text(x.Reason, x.Message))
-		case c.waits(x, status.ClusterID) != "":
+		case waits(c, x, status.ClusterID) != "":
 			r.unknown("cluster "+status.ClusterID, "the condition is of a moment ago, and may be over: %s",
-				c.waits(x, status.ClusterID))
+				waits(c, x, status.ClusterID))
 		default:
 			r.fail(fault{object: "cluster " + status.ClusterID, detail: "no way to it is up: " + text(x.Reason, x.Message),
 				remedy: "see the results of the check of ways (TD036)"})
@@ -215,18 +215,18 @@ const reportTime = time.Minute
 
 // waits returns why a condition that a cluster is not reachable is no fault yet, or nothing: its ways are new, or they
 // are up again by now.
-func (c *Cluster) waits(x *mcv1alpha2.ClusterCondition, id string) string {
+func waits(c *Cluster, x *mcv1alpha2.ClusterCondition, id string) string {
 	if why := cmp.Or(c.joins(), c.news(id), c.moves(anyGateway)); why != "" {
 		return why
 	}
-	if ago, recent := c.age(x.LastTransitionTime.Time, reportTime); recent && c.reaches(id) {
+	if ago, recent := c.age(x.LastTransitionTime.Time, reportTime); recent && reaches(c, id) {
 		return "it was written " + ago + ", and agents find a way up now"
 	}
 	return ""
 }
 
 // reaches reports whether an agent of a Gateway finds a way to another cluster up.
-func (c *Cluster) reaches(id string) bool {
+func reaches(c *Cluster, id string) bool {
 	return slices.ContainsFunc(c.Agents, func(a Agent) bool {
 		return a.watches() && slices.ContainsFunc(a.Peers, func(p api.Peer) bool {
 			ours := p.Kind == "Cluster" && p.Name == id && p.Role == "gateway"

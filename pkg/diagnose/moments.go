@@ -70,7 +70,7 @@ func runsSince(p *corev1.Pod) (at time.Time) {
 }
 
 // replaced returns that a Pod is new, or is being replaced, or nothing. A Pod whose containers fail is neither.
-func (c *Cluster) replaced(p *corev1.Pod) string {
+func replaced(c *Cluster, p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil { // the time at which it is killed
 		if _, recent := c.age(p.DeletionTimestamp.Time, startTime); recent || c.Now.Before(p.DeletionTimestamp.Time) {
 			return "it is being replaced"
@@ -93,7 +93,7 @@ func (c *Cluster) replaced(p *corev1.Pod) string {
 }
 
 // rises returns that a Deployment is new, or that its Pods have changed their state a moment ago, or nothing.
-func (c *Cluster) rises(d *appsv1.Deployment) string {
+func rises(c *Cluster, d *appsv1.Deployment) string {
 	if ago, recent := c.age(d.CreationTimestamp.Time, joinTime); recent {
 		return "it was made " + ago
 	}
@@ -142,7 +142,7 @@ func (c *Cluster) news(id string) string {
 }
 
 // becomesReady returns that a Node is new, or became Ready a moment ago, or nothing.
-func (c *Cluster) becomesReady(n *corev1.Node) string {
+func becomesReady(c *Cluster, n *corev1.Node) string {
 	if ago, recent := c.age(n.CreationTimestamp.Time, joinTime); recent {
 		return "it joined " + ago
 	}
@@ -164,7 +164,7 @@ func (p path) isNew() string {
 			continue
 		}
 		if n := e.cluster.node(e.node); n != nil {
-			if why := e.cluster.becomesReady(n); why != "" {
+			if why := becomesReady(e.cluster, n); why != "" {
 				return fmt.Sprintf("Node %s: %s", e, why)
 			}
 		}
@@ -190,7 +190,7 @@ func anyGateway(g *mcv1alpha1.Gateway) bool {
 }
 
 // isYoung reports whether a Node is new.
-func (c *Cluster) isYoung(node string) bool {
+func isYoung(c *Cluster, node string) bool {
 	n := c.node(node)
 	if n == nil {
 		return false

@@ -124,7 +124,7 @@ func nodeProbes(_ *Facts, c *Cluster, r *report) {
 			to := target{p.Node, p.To}
 			if n := c.node(p.Node); n == nil || p.Samples == 0 {
 				continue
-			} else if ok, _ := ready(n); !ok || c.becomesReady(n) != "" {
+			} else if ok, _ := ready(n); !ok || becomesReady(c, n) != "" {
 				continue
 			}
 			all[to]++

@@ -27,8 +27,8 @@ const (
 	dnsPort  = 53
 )
 
-// resolve asks the cluster's CoreDNS for the names of imported Services, if it serves them.
-func (c *Cluster) resolve(ctx context.Context, from *remote.Cluster, k client.Client) {
+// resolveNames asks the cluster's CoreDNS for the names of imported Services, if it serves them.
+func resolveNames(ctx context.Context, from *remote.Cluster, k client.Client, c *Cluster) {
 	var names []ResolvedName
 	for _, i := range c.ServiceImports {
 		if len(i.Spec.IPs) > 0 && i.DeletionTimestamp == nil && len(names) < maxNames {

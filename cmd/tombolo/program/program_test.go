@@ -71,7 +71,7 @@ func TestPrograms(t *testing.T) {
 		{"a Node's command", "tombolo get pots", `tombolo get does not know "pots"; it knows flows, groups, `},
 		{"a cluster's command", "tombolo mc verify east", "tombolo: mc verify needs A and B"},
 		{"a switch's command", "tombolo openflow dump", "tombolo: dump needs TARGET; it got 0 words"},
-		{"the Pods' command", "tombolo probe dig", `tombolo probe does not know "dig"; it knows ask, serve`},
+		{"the Pods' command", "tombolo probe dig", `tombolo probe does not know "dig"; it knows ask, load, serve`},
 		{"with a path and an extension", "/usr/local/bin/antctl.exe get flows", `antctl: antctl get does not know "flows"`},
 		{"bundles", "tombolo gather --since -1s", "tombolo: --since -1s: give a time such as 30m or 2h"},
 		{"bundles by their documented name", "antctl supportbundle a --controller-only",
