@@ -30,11 +30,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
 )
 
-// LabelRefused, on a Namespace, on a Node or on the Namespace kube-system for the whole cluster, refuses benchmarks.
+// LabelRefused on a Namespace, on a Node or, for the cluster, on the Namespace kube-system refuses benchmarks there.
 const LabelRefused = "tombolo.io/no-benchmark"
 
-// labelEnforced, on a Namespace that the command tombolo benchmark makes with --hosts, lets Pods use the network of
-// their Nodes. Kubernetes reads it.
+// labelEnforced on a Namespace that the command tombolo benchmark makes with --hosts lets Pods use the network of their
+// Nodes. Kubernetes reads it.
 const labelEnforced = "pod-security.kubernetes.io/enforce"
 
 // label marks the objects of benchmarks.
