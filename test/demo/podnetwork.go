@@ -56,8 +56,8 @@ spec:
   virtualNetworkSelector: {matchExpressions: [{key: vn, operator: In, values: [blue, red]}]}
 `
 
-// podNetwork shows Pods whose own network is a VirtualNetwork. status.podIPs are addresses of its Subnets. Probes by the
-// kubelet and exec work. Pods of other networks, such as client, do not reach them.
+// podNetwork shows Pods whose own network is a VirtualNetwork. Their status.podIPs are addresses of its Subnets. Probes
+// by the kubelet and exec work. Pods of other networks, such as client, do not reach them.
 func (d *demo) podNetwork(ctx context.Context, client *tenantPod) error {
 	section("Virtual networks as the Pods' own network, in east")
 	fmt.Print(strings.TrimSpace(ownNetworks) + "\n\n")
