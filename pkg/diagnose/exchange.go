@@ -38,7 +38,7 @@ func upcalls(_ *Facts, c *Cluster, r *report) {
 		r.fail(fault{object: "Node " + a.Node, detail: fmt.Sprintf("its switch has lost %d packets of new connections in %s",
 			later.Lost-u.Lost, again), evidence: []string{fmt.Sprintf("since its start %d of %d were lost", later.Lost,
 			later.Missed+later.Lost)},
-			remedy: "find out who opens so many connections: tombolo observe --count 10s --by from,to"})
+			remedy: "find out who opens so many connections: tombolo observe --follow --connections --by from,to"})
 	})
 }
 

@@ -92,8 +92,8 @@ var checks = []Check{
 		Code: "TD018", Name: "packets lost by switches", Severity: Critical, each: upcalls, agents: true,
 		Cause: "The switch of a Node drops first packets of connections at this moment: they come faster than ovs-vswitchd " +
 			"takes them. New connections take a second longer or fail.",
-		Remedy: "Find the Pod or the client that opens very many connections (`tombolo observe --count 10s --by from,to`), " +
-			"and look at the load of the Node.",
+		Remedy: "Find the Pod or the client that opens very many connections (`tombolo observe --follow --connections " +
+			"--by from,to`), and look at the load of the Node.",
 	},
 	{
 		Code: "TD019", Name: "ports of switches", Severity: Critical, each: ports, agents: true,

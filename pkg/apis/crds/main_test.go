@@ -78,7 +78,8 @@ func ours(t *testing.T, name string) map[string]any {
 // TestDescriptions accepts only descriptions of this repository: comments of its types, and descriptions.
 func TestDescriptions(t *testing.T) {
 	own, err := comments([]string{"../multicluster/v1alpha1", "../multicluster/v1alpha2", "../crd/v1alpha1",
-		"../crd/v1beta1", "../contrail/v4", "../tombolo/v1alpha1", "../configplane/v1alpha1", "../stats/v1alpha1"})
+		"../crd/v1beta1", "../contrail/v4", "../tombolo/v1alpha1", "../configplane/v1alpha1", "../plumbing/v1",
+		"../stats/v1alpha1"})
 	if err != nil {
 		t.Fatal(err)
 	}
