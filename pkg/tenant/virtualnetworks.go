@@ -113,8 +113,8 @@ func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.
 
 // ownWithout is the part of spec.podNetwork that is not served.
 const ownWithout = "Pods with their first interface in it reach Pods of this network and of joined ones, and no " +
-	"Services, cluster DNS or destinations outside: set another dnsPolicy than ClusterFirst, and use another network for " +
-	"Pods that need these"
+	"Services, cluster DNS or destinations outside: set another dnsPolicy than ClusterFirst, and use another network " +
+	"for Pods that need these"
 
 // LeaseFacts is the content of a SubnetLease, by its name, which is the UID of the Subnet.
 type LeaseFacts struct {
