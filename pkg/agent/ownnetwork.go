@@ -64,7 +64,7 @@ func (o *networkObjects) addInterfaces(
 		}, derive.KeysOf(o.requests)).EqualBy(func(a, b podInterfaces) bool { return reflect.DeepEqual(a, b) })
 }
 
-// ownFault returns why a VirtualNetwork is no network of first interfaces, or nil. An address of it is a destination for
+// ownFault returns why a VirtualNetwork is no network of first interfaces, or nil. An address of it is a destination of
 // its Node's host, and an address of Pods for the API server and for clients of Services. So operators have to list its
 // ranges. Without a list, a tenant could take the address of a name server.
 func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {

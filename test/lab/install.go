@@ -251,10 +251,11 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 	}
 	for key, value := range map[string]map[string]string{
 		agentManifest: {
-			"kubeAPIServerOverride":      c.nodeServer(),
-			"transportInterface":         "eth1",
-			"ovsDatapathType":            "netdev",
-			"trafficEncapMode":           c.lab.record.TrafficMode + "\n    tenantNetworks: {subnetCIDRs: [" + tenantRanges + "]}",
+			"kubeAPIServerOverride": c.nodeServer(),
+			"transportInterface":    "eth1",
+			"ovsDatapathType":       "netdev",
+			"trafficEncapMode": c.lab.record.TrafficMode +
+				"\n    tenantNetworks: {subnetCIDRs: [" + tenantRanges + "]}",
 			"antreaProxy":                fmt.Sprintf("{proxyAll: %t}", c.lab.record.ProxyAll),
 			"Multicluster":               fmt.Sprintf("true\n      TenantNetworks: %t", c.lab.record.Tenants),
 			stretched:                    "true",
