@@ -125,7 +125,8 @@ func TestManifests(t *testing.T) {
 		values                 map[string]any
 		files                  []string
 	}{
-		{"agent", Agent, "kube-system", nil, []string{"agent/tombolo-crds.yml", "agent/tombolo.yml"}},
+		{"agent", Agent, "kube-system", nil, []string{"agent/tombolo-crds.yml",
+			"agent/tombolo-net-attach-def.yml", "agent/tombolo.yml"}},
 		{"leader", Multicluster, "antrea-multicluster", map[string]any{"role": "leader"},
 			[]string{"multicluster/antrea-multicluster-leader.yml"}},
 		{"member", Multicluster, "kube-system", nil, []string{"multicluster/antrea-multicluster-member.yml"}},

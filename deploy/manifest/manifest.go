@@ -30,9 +30,11 @@ var (
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
 		"podaddressimports", "serviceexports", "serviceimports", "tenantnetworkimports"}
 	// Kinds of policies by their groups: two of them have the same name. With them are the kinds of virtual networks.
-	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "k8s.cni.cncf.io_*",
-		"policy.networking.k8s.io_*", "stats.antrea.io_*", "tombolo.io_nodenetworkreports", "tombolo.io_nodepolicyreports",
-		"tombolo.io_subnetleases"}
+	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*",
+		"stats.antrea.io_*", "tombolo.io_nodenetworkreports", "tombolo.io_nodepolicyreports", "tombolo.io_subnetleases"}
+	// A kind that Multus has, too. The deletion of its definition deletes all objects of Multus, so it has a manifest of
+	// its own. Helm leaves a definition that is there, and deletes none.
+	attachmentCRDs = []string{"k8s.cni.cncf.io_*"}
 
 	leader = part{"leader", "antrea-multicluster"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.
@@ -86,6 +88,12 @@ const uninstallHead = `#
 # and the rest of tombolo.yml after it (docs/uninstall.md).
 `
 
+// attachmentHead is what a user reads first in the manifest of NetworkAttachmentDefinitions.
+const attachmentHead = `#
+# The kind NetworkAttachmentDefinition, for clusters without Multus (docs/virtual-networks.md). Multus brings it itself:
+# do not apply this there. Its deletion deletes all NetworkAttachmentDefinitions of the cluster.
+`
+
 // centralHead is what a user reads first in the manifest of the central cluster.
 const centralHead = `#
 # The rights of the leader's controller where the leader is the central cluster of Contrail CN2 (docs/central.md). Apply
@@ -135,6 +143,7 @@ func (r Renderer) Write(out string) error {
 	for name, patterns := range map[string][]string{
 		"leader": multicluster(leaderCRDs), "member": multicluster(memberCRDs),
 		"all": multicluster(both(leaderCRDs, memberCRDs)), "policy": policyCRDs,
+		"attachment": attachmentCRDs,
 	} {
 		if sets[name], err = definitions(patterns); err != nil {
 			return err
@@ -155,6 +164,7 @@ func (r Renderer) Write(out string) error {
 		"agent/tombolo-observe":                              observeHead + charts.Manifest(observed, isObserve),
 		"agent/tombolo-uninstall":                            uninstallHead + charts.Manifest(uninstalled, isUninstall),
 		"agent/tombolo-crds":                                 sets["policy"] + charts.Manifest(agent, isAdmission),
+		"agent/tombolo-net-attach-def":                       attachmentHead + sets["attachment"],
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
 		"multicluster/antrea-multicluster-leader-namespaced": texts[leader.namespace],
 		"multicluster/antrea-multicluster-leader":            sets["leader"] + texts[leader.namespace],
@@ -216,7 +226,7 @@ func WriteFile(path, text string) error {
 // ChartDefinitions returns the custom resource definitions that a chart has.
 func ChartDefinitions(chart string) (string, error) {
 	if chart == charts.Agent {
-		return definitions(policyCRDs)
+		return definitions(both(policyCRDs, attachmentCRDs))
 	}
 	return definitions(multicluster(both(leaderCRDs, memberCRDs)))
 }

@@ -85,6 +85,9 @@ func (c *Cluster) install(ctx context.Context) error {
 func (c *Cluster) edited() ([]string, error) {
 	var texts []string
 	paths := []string{crdsManifest, agentManifest, memberManifest}
+	if c.lab.record.Tenants {
+		paths = append(paths, attachmentManifest)
+	}
 	if c.lab.record.Encrypted {
 		paths = append(paths, wireGuardManifest)
 	}
@@ -204,6 +207,7 @@ const tenantRanges = `10.0.0.0/8, "fc00::/7"`
 
 const (
 	crdsManifest       = "agent/tombolo-crds.yml"
+	attachmentManifest = "agent/tombolo-net-attach-def.yml"
 	agentManifest      = "agent/tombolo.yml"
 	wireGuardManifest  = "agent/tombolo-wireguard.yml"
 	memberManifest     = "multicluster/antrea-multicluster-member.yml"
