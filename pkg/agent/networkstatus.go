@@ -142,6 +142,7 @@ func (n *networkStatuses) write(ctx context.Context) (pending bool, failed error
 			pending = true
 			continue
 		}
+		n.written[row.Key] = writtenStatus{row.Value.Object, want, time.Now()} // a failed write waits as long
 		if err := n.writeOne(ctx, row.Key, row.Value.Object, want); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("Pod %s: %w", row.Key, err))
 			if ctx.Err() != nil {
@@ -149,7 +150,7 @@ func (n *networkStatuses) write(ctx context.Context) (pending bool, failed error
 			}
 			continue
 		}
-		n.written[row.Key], pending = writtenStatus{row.Value.Object, want, time.Now()}, true
+		pending = true
 	}
 	for k := range n.written {
 		if !there[k] {
@@ -192,7 +193,11 @@ func (n *networkStatuses) statusOf(pod derive.Object, s shownStatus, list []cni.
 	}
 	var first, further []interfaceStatus
 	for _, a := range list {
-		if a.PodUID != s.UID {
+		switch a.PodUID {
+		case s.UID:
+		case "": // the record was lost: the annotation may be right
+			return "", false
+		default:
 			continue
 		}
 		one := interfaceStatus{Interface: a.IfName, MAC: a.MAC}

@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -60,6 +62,37 @@ func (o *networkObjects) addInterfaces(
 			out.List = append(out.List, further...)
 			return out, nil
 		}, derive.KeysOf(o.requests)).EqualBy(func(a, b podInterfaces) bool { return reflect.DeepEqual(a, b) })
+}
+
+// ownFault returns why a VirtualNetwork is no network of first interfaces, or nil. An address of it is a destination of
+// its Node's host, and an address of Pods for the API server and for clients of Services. So operators have to list its
+// ranges. Without a list, a tenant could take the address of a name server.
+func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
+	if !v.Own {
+		return errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
+			"annotation " + tenant.AnnotationNetworks)
+	}
+	for _, l := range v.Leases {
+		if !slices.ContainsFunc(p.tables.config.TenantNetworks.SubnetCIDRs, func(text string) bool {
+			listed, err := netip.ParsePrefix(text)
+			return err == nil && listed.Contains(l.Range.CIDR.Addr()) && listed.Bits() <= l.Range.CIDR.Bits()
+		}) {
+			return fmt.Errorf("is no network of first interfaces: operators have not listed range %s of Subnet %s: have them "+
+				"add it to tenantNetworks.subnetCIDRs in antrea-agent.conf", l.Range.CIDR, l.Subnet)
+		}
+	}
+	return nil
+}
+
+// elsewhere returns the UIDs of Pods whose first interface is in no VirtualNetwork. They started before an annotation.
+func (p *podNetworks) elsewhere() map[derive.Object]types.UID {
+	out := map[derive.Object]types.UID{}
+	for _, row := range p.tables.pods.attachments.All() {
+		if a := row.Value; a.VirtualNetwork == "" {
+			out[derive.Object{Namespace: a.PodNamespace, Name: a.PodName}] = a.PodUID
+		}
+	}
+	return out
 }
 
 // annotationOf returns the annotation that names a Pod's network.

@@ -53,6 +53,11 @@ func TestOwnNetworkOfPods(t *testing.T) {
 	network.Spec.PodNetwork = true
 	r.view.Others[0] = network
 	r.settle()
+	expect(why("web"), annotation+"VirtualNetwork a/blue is no network of first interfaces: operators have not listed "+
+		"range 10.50.0.0/24 of Subnet a/v4: have them add it to tenantNetworks.subnetCIDRs")
+	expect(r.report(), "none")
+	r.p.tables.config.TenantNetworks.SubnetCIDRs = []string{"fc00::/7", "10.50.0.0/16"}
+	r.settle()
 	expect(why("web"), annotation+"VirtualNetwork a/blue has no addresses on this Node yet: look at the observation of")
 	expect(r.report(), "a/blue 1 []")
 	r.grant()

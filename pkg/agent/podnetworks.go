@@ -278,10 +278,13 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 				UID: types.UID(r.PodUID)})
 		}
 	}
+	elsewhere := p.elsewhere()
 	for _, row := range p.tables.objects.networks.interfaces.All() {
 		for _, x := range row.Value.List { // ADD reports errors
 			k := derive.Object{Namespace: row.Key.Namespace, Name: x.Name}
-			if v, ok := p.tables.tenants.VirtualNetworks.Get(k); !ok || len(v.Leases) == 0 {
+			v, ok := p.tables.tenants.VirtualNetworks.Get(k)
+			first := x.Interface == tenant.FirstInterface
+			if !ok || len(v.Leases) == 0 || first && (p.ownFault(v) != nil || elsewhere[row.Key] == row.Value.UID) {
 				continue
 			}
 			u := of(k)
@@ -356,9 +359,8 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	case !ok:
 		return out, errors.New("is not there, or has no Subnet: create it with a Subnet, look at its observation, or " +
 			"correct the annotation")
-	case x.Interface == tenant.FirstInterface && !v.Own:
-		return out, errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
-			"annotation " + tenant.AnnotationNetworks)
+	case x.Interface == tenant.FirstInterface && p.ownFault(v) != nil:
+		return out, p.ownFault(v)
 	case v.Place.Closed():
 		return out, errors.New("has the number of an older network: create it again")
 	}

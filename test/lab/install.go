@@ -144,6 +144,7 @@ func (c *Cluster) Values() (agent, member map[string]any) {
 		"antreaProxy":           map[string]any{"proxyAll": c.lab.record.ProxyAll},
 		"featureGates": map[string]any{"Multicluster": true, "NodeLatencyMonitor": true,
 			"TenantNetworks": c.lab.record.Tenants},
+		"tenantNetworks": map[string]any{"subnetCIDRs": strings.Split(strings.ReplaceAll(tenantRanges, `"`, ""), ", ")},
 		"multicluster": map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true,
 			"trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(),
 				"multiplier": c.lab.record.BFD.Multiplier}},
@@ -198,6 +199,9 @@ func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) 
 }
 
 // Manifests that users apply, below deploy/.
+// tenantRanges are the ranges that Subnets of tenants may be in. Without a list, no first interface is in a Subnet.
+const tenantRanges = `10.0.0.0/8, "fc00::/7"`
+
 const (
 	crdsManifest       = "agent/tombolo-crds.yml"
 	agentManifest      = "agent/tombolo.yml"
@@ -247,10 +251,11 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 	}
 	for key, value := range map[string]map[string]string{
 		agentManifest: {
-			"kubeAPIServerOverride":      c.nodeServer(),
-			"transportInterface":         "eth1",
-			"ovsDatapathType":            "netdev",
-			"trafficEncapMode":           c.lab.record.TrafficMode,
+			"kubeAPIServerOverride": c.nodeServer(),
+			"transportInterface":    "eth1",
+			"ovsDatapathType":       "netdev",
+			"trafficEncapMode": c.lab.record.TrafficMode +
+				"\n    tenantNetworks: {subnetCIDRs: [" + tenantRanges + "]}",
 			"antreaProxy":                fmt.Sprintf("{proxyAll: %t}", c.lab.record.ProxyAll),
 			"Multicluster":               fmt.Sprintf("true\n      TenantNetworks: %t", c.lab.record.Tenants),
 			stretched:                    "true",

@@ -20,6 +20,7 @@ func TestSettings(t *testing.T) {
 			"\n    transportInterface: eth1\n",
 			"\n    ovsDatapathType: netdev\n",
 			"\n      Multicluster: true\n      TenantNetworks: true\n",
+			"\n    tenantNetworks: {subnetCIDRs: [10.0.0.0/8, \"fc00::/7\"]}\n",
 			"\n      enableStretchedNetworkPolicy: true\n",
 			"\n      enablePodToPodConnectivity: true\n",
 			"\n      bfd: {interval: 500ms, multiplier: 6}\n",
@@ -41,8 +42,8 @@ func TestSettings(t *testing.T) {
 				t.Errorf("the edited %s lacks %q", path, want)
 			}
 		}
-		// podCIDRs, a list, gets on one line, and another gate is there
-		fewer := map[string]int{memberManifest: 1, agentManifest: -1}[path]
+		// podCIDRs, a list, gets on one line, and another gate and the ranges of tenants are there
+		fewer := map[string]int{memberManifest: 1, agentManifest: -2}[path]
 		if a, b := strings.Count(shipped, "\n"), strings.Count(edited, "\n"); a-fewer != b {
 			t.Errorf("%s had %d lines and has %d, want %d fewer", path, a, b, fewer)
 		}
