@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -99,8 +100,8 @@ type site struct {
 	near, far      string
 }
 
-// Run measures. It removes what it made, also when ctx ends.
-func Run(ctx context.Context, clusters []Cluster, o Options) (_ Report, err error) {
+// Run measures. It removes what it made, also when ctx ends. With an error the report has what was measured before.
+func Run(ctx context.Context, clusters []Cluster, o Options) (report Report, err error) {
 	r := &run{Options: o, suffix: strings.ToLower(rand.Text()[:6])}
 	for _, c := range clusters {
 		r.sites = append(r.sites, &site{Cluster: c})
@@ -115,19 +116,22 @@ func Run(ctx context.Context, clusters []Cluster, o Options) (_ Report, err erro
 	if err := r.all(func(s *site) error { return r.servers(ctx, s) }); err != nil {
 		return Report{}, err
 	}
-	report := Report{Rounds: Rounds, EachSeconds: r.each.Seconds(), Rate: o.Rate, Connections: o.Connections}
+	report = Report{Rounds: Rounds, EachSeconds: r.each.Seconds(), Rate: o.Rate, Connections: o.Connections}
+	defer func() { compare(report.Rows) }()
 	for _, s := range r.sites {
 		report.Clusters = append(report.Clusters, s.Name)
 		for _, hosts := range []bool{false, true} {
 			rows, warnings, err := r.measure(ctx, s, hosts)
 			if err != nil {
-				return Report{}, err
+				return report, err
 			}
 			report.Rows = append(report.Rows, rows...)
 			report.Warnings = append(report.Warnings, warnings...)
 		}
 	}
-	compare(report.Rows)
+	if !slices.ContainsFunc(report.Rows, func(r Row) bool { return len(r.Figures) > 0 }) {
+		return report, errors.New("no way answers: see the warnings, and `tombolo diagnose`")
+	}
 	return report, nil
 }
 
@@ -164,15 +168,20 @@ func (r *run) look(ctx context.Context, s *site) error {
 			return fmt.Errorf("namespace %s of %s is being deleted: wait, or name another with --namespace", name, s.Name)
 		}
 	}
-	var running corev1.PodList
-	err := s.Client.List(ctx, &running, client.InNamespace(r.Namespace), client.MatchingLabels{"app": label})
-	if err != nil {
-		return fmt.Errorf("list Pods of Namespace %s of %s: %w; the user needs the verb list for them", r.Namespace, s.Name,
-			err)
-	}
-	if len(running.Items) > 0 {
-		return fmt.Errorf("a benchmark runs in Namespace %s of %s, or was killed: wait, or remove it with `kubectl delete "+
-			"pods,services,serviceexports -n %s -l app=%s`", r.Namespace, s.Name, r.Namespace, label)
+	for kind, list := range map[string]client.ObjectList{"Pods": &corev1.PodList{}, "Services": &corev1.ServiceList{},
+		"ServiceExports": &mcsv1alpha1.ServiceExportList{}} {
+		err := s.Client.List(ctx, list, client.InNamespace(r.Namespace), client.MatchingLabels{"app": label})
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // the cluster does not have the kind
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("list %s of Namespace %s of %s: %w; the user needs the verb list for them", kind, r.Namespace,
+				s.Name, err)
+		}
+		if meta.LenList(list) > 0 {
+			return fmt.Errorf("a benchmark runs in Namespace %s of %s, or was killed: there are %s of it; wait, or remove it "+
+				"with `kubectl delete pods,services,serviceexports -n %s -l app=%s`", r.Namespace, s.Name, kind, r.Namespace, label)
+		}
 	}
 	var nodes corev1.NodeList
 	if err := s.Client.List(ctx, &nodes); err != nil {
@@ -183,6 +192,10 @@ func (r *run) look(ctx context.Context, s *site) error {
 		return fmt.Errorf("cluster %s: %w", s.Name, err)
 	}
 	s.client, s.server = usable[0], usable[min(1, len(usable)-1)]
+	if r.Hosts && addressOf(s.server) == "" {
+		return fmt.Errorf("node %s of %s has no InternalIP in status.addresses, at which its server would listen: set "+
+			"--node-ip of its kubelet, name other Nodes with --node, or leave out --hosts", s.server.Name, s.Name)
+	}
 	s.image = r.Image
 	if s.image == "" {
 		if s.image, err = pods.AgentImage(ctx, s.Client); err != nil {
@@ -331,15 +344,19 @@ func (r *run) servers(ctx context.Context, s *site) error {
 	if r.Hosts {
 		namespace.Labels[labelEnforced] = "privileged"
 	}
-	err := s.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, &corev1.Namespace{})
-	if apierrors.IsNotFound(err) {
-		s.made = true // also if the answer to the request is lost
-		if err = r.create(ctx, s, namespace); apierrors.IsAlreadyExists(err) {
-			s.made, err = false, nil
+	var there corev1.Namespace
+	err := s.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, &there)
+	switch {
+	case err == nil:
+		s.made = there.Labels["app"] == label // by an earlier run that was killed
+	case apierrors.IsNotFound(err):
+		if err = r.create(ctx, s, namespace); err == nil {
+			s.made = true
+		} else if !apierrors.IsAlreadyExists(err) {
+			return err
 		}
-	}
-	if err != nil {
-		return err
+	default:
+		return fmt.Errorf("read Namespace %s of %s: %w", r.Namespace, s.Name, err)
 	}
 	servers := map[string]pods.Pod{"near": {Node: s.client.Name}, "far": {Node: s.server.Name}}
 	if r.Hosts {
@@ -350,7 +367,7 @@ func (r *run) servers(ctx context.Context, s *site) error {
 	for role, p := range servers {
 		p.ObjectMeta, p.Image, p.Deadline = r.meta(r.name(role)), s.image, r.Time+r.Wait*time.Duration(4*len(r.sites))+margin
 		p.Labels["server"] = role
-		p.Args = append([]string{"serve", "--name", p.Name}, p.Args...)
+		p.Args = append([]string{"serve", "--name", p.Name, "--rate", strconv.FormatInt(r.Rate, 10), "--no-udp"}, p.Args...)
 		pod := p.Object()
 		if err := r.create(ctx, s, pod); err != nil {
 			return err
@@ -437,80 +454,113 @@ func (r *run) measure(ctx context.Context, s *site, hosts bool) (rows []Row, war
 		return nil, nil, nil
 	}
 	p := plan.Plan{Rounds: Rounds, Each: r.each, Rate: r.Rate, Connections: r.Connections, Wait: r.Wait}
+	faults := map[target]string{}
 	for _, t := range targets {
 		address, err := r.address(ctx, s, t)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, err
+		case err != nil:
+			faults[t] = err.Error()
+		default:
+			p.Targets = append(p.Targets, plan.Target{Address: address, Name: t.name})
+		}
+	}
+	where := s.Name + "/" + s.client.Name
+	var measured []plan.Measured
+	if len(p.Targets) > 0 {
+		var err error
+		if measured, err = r.load(ctx, s, hosts, p); err != nil {
 			return nil, nil, err
 		}
-		p.Targets = append(p.Targets, plan.Target{Address: address, Name: t.name})
 	}
-	work := r.each * time.Duration(len(targets)*Rounds*plan.Loads)
-	where := s.Name + "/" + s.client.Name
-	r.progress("%s measures %d ways for %s", where, len(targets), work.Round(time.Second))
+	for _, t := range targets {
+		m := plan.Measured{Fault: faults[t]}
+		if m.Fault == "" {
+			m, measured = measured[0], measured[1:]
+		}
+		row, more := rowOf(Row{From: where, To: t.to.Name + "/" + t.node, Way: t.way}, m, r.Options)
+		rows, warnings = append(rows, row), append(warnings, more...)
+	}
+	return rows, warnings, nil
+}
+
+// load runs a plan in a Pod of the client's Node, and returns the result of each target.
+func (r *run) load(ctx context.Context, s *site, hosts bool, p plan.Plan) (measured []plan.Measured, _ error) {
+	work := r.each * time.Duration(len(p.Targets)*Rounds*plan.Loads)
+	r.progress("%s/%s measures %d ways for %s", s.Name, s.client.Name, len(p.Targets), work.Round(time.Second))
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	name := r.name("client")
 	if hosts {
 		name = r.name("host-client")
 	}
 	// Loads take longer than their time if machines are slow, so the limit is generous.
-	limit := 2*work + r.Wait*time.Duration(1+len(targets)) + time.Minute
+	limit := 2*work + r.Wait*time.Duration(1+len(p.Targets)) + time.Minute
 	pod := pods.Pod{ObjectMeta: r.meta(name), Image: s.image, Args: []string{"load", string(text)}, Node: s.client.Name,
 		HostNetwork: hosts, Deadline: limit + margin}.Object()
 	if err := r.create(ctx, s, pod); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := pods.Await(ctx, s.Client, pod, limit, pods.Ended); err != nil {
-		return nil, nil, fmt.Errorf("pod %s in %s: %w", name, s.Name, err)
+		return nil, fmt.Errorf("pod %s in %s: %w", name, s.Name, err)
 	}
-	var rounds [][]plan.Round
 	answer := pods.Message(pod)
-	if err := json.Unmarshal([]byte(answer), &rounds); err != nil || len(rounds) != len(targets) ||
-		slices.ContainsFunc(rounds, func(r []plan.Round) bool { return len(r) != Rounds }) {
-		return nil, nil, fmt.Errorf("the result of Pod %s in %s cannot be read: its termination message is %q; use the "+
+	if err := json.Unmarshal([]byte(answer), &measured); err != nil || len(measured) != len(p.Targets) ||
+		slices.ContainsFunc(measured, func(m plan.Measured) bool { return m.Fault == "" && len(m.Rounds) != Rounds }) {
+		return nil, fmt.Errorf("the result of Pod %s in %s cannot be read: its termination message is %q; use the "+
 			"`tombolo` of the version that the agents' image has, or give --image one of this version", name, s.Name, answer)
 	}
-	for i, t := range targets {
-		row, more := rowOf(Row{From: where, To: t.to.Name + "/" + t.node, Way: t.way}, rounds[i], r.Options)
-		rows, warnings = append(rows, row), append(warnings, more...)
-	}
-	return rows, warnings, nil
+	return measured, nil
 }
 
-// cleanUp removes the run's objects, and waits until its Pods are gone.
+// cleanUp removes the run's objects, and waits until they are gone. It goes on when an answer is missing.
 func (r *run) cleanUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
-	defer cancel()
-	mine := client.MatchingLabels{"app": label, "run": r.suffix}
-	return r.all(func(s *site) (failed error) {
-		fail := func(err error) {
-			if client.IgnoreNotFound(err) != nil {
-				failed = errors.Join(failed, fmt.Errorf("remove the benchmark from Namespace %s of %s: %w; remove it with "+
-					"`kubectl delete pods,services,serviceexports -n %s -l app=%s`", r.Namespace, s.Name, err, r.Namespace, label))
-			}
+	ctx = context.WithoutCancel(ctx)
+	return r.all(func(s *site) error {
+		err := pods.Until(ctx, cleanLimit, func(ctx context.Context) (bool, error) { return r.remove(ctx, s) })
+		if err != nil {
+			return fmt.Errorf("remove the benchmark from Namespace %s of %s: %w; remove it with `kubectl delete "+
+				"pods,services,serviceexports -n %s -l app=%s`", r.Namespace, s.Name, err, r.Namespace, label)
 		}
-		for _, role := range []string{"near", "far", "host", "client", "host-client"} {
-			fail(s.Client.Delete(ctx, &corev1.Pod{ObjectMeta: r.meta(r.name(role))},
-				&client.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
-		}
-		if len(r.sites) > 1 {
-			fail(s.Client.Delete(ctx, &mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(r.service(s))}))
-			fail(s.Client.Delete(ctx, &corev1.Service{ObjectMeta: r.meta(r.service(s))}))
-		}
-		if s.made {
-			fail(s.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}}))
-		}
-		fail(pods.Until(ctx, cleanLimit, func(ctx context.Context) (bool, error) {
-			var left corev1.PodList
-			err := s.Client.List(ctx, &left, client.InNamespace(r.Namespace), mine)
-			if err != nil || len(left.Items) > 0 || !s.made {
-				return err == nil && len(left.Items) == 0, err
-			}
-			err = s.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, &corev1.Namespace{})
-			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
-		}))
-		return failed
+		return nil
 	})
+}
+
+// remove deletes the run's objects, and reports whether all are gone. It tries all of them before it returns an error;
+// one that may pass comes first, so that the others are tried again.
+func (r *run) remove(ctx context.Context, s *site) (gone bool, _ error) {
+	var passing, lasting error
+	gone = true
+	remove := func(o client.Object, options ...client.DeleteOption) {
+		err := s.Client.Delete(ctx, o, options...)
+		switch {
+		case err == nil:
+			gone = false
+		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		case pods.MayPass(err):
+			passing = err
+		default:
+			lasting = errors.Join(lasting, err)
+		}
+	}
+	for _, role := range []string{"near", "far", "host", "client", "host-client"} {
+		remove(&corev1.Pod{ObjectMeta: r.meta(r.name(role))}, &client.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	}
+	if len(r.sites) > 1 {
+		remove(&mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(r.service(s))})
+		remove(&corev1.Service{ObjectMeta: r.meta(r.service(s))})
+	}
+	if s.made {
+		remove(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}})
+	}
+	switch {
+	case passing != nil:
+		return false, passing
+	case !gone:
+		return false, nil
+	}
+	return true, lasting
 }

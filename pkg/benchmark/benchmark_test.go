@@ -3,9 +3,11 @@ package benchmark
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +15,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,7 +33,8 @@ import (
 type kubelet struct {
 	t      *testing.T
 	client client.Client
-	hold   bool // clients never end
+	held   func() // is called when a client runs, which never ends then
+	silent string // server that does not answer
 	all    sync.WaitGroup
 
 	mu  sync.Mutex
@@ -77,7 +83,14 @@ func (k *kubelet) start(ctx context.Context, p corev1.Pod) {
 			}
 			p.Status.Phase, p.Status.PodIP = corev1.PodRunning, ip
 			k.write(ctx, &p)
-			if err := probe.Serve(ctx, at, args[2]); err != nil {
+			limit, err := strconv.ParseInt(args[slices.Index(args, "--rate")+1], 10, 64)
+			if err != nil || !slices.Contains(args, "--no-udp") {
+				k.t.Errorf("%q, %v: want limits", args, err)
+			}
+			if p.Labels["server"] == k.silent {
+				return
+			}
+			if err := (probe.Server{Address: at, Name: args[2], Rate: limit, NoUDP: true}).Serve(ctx); err != nil {
 				k.t.Errorf("%s at %s: %v", p.Name, at, err)
 			}
 			return
@@ -86,12 +99,12 @@ func (k *kubelet) start(ctx context.Context, p corev1.Pod) {
 		if err := json.Unmarshal([]byte(args[1]), &do); err != nil {
 			k.t.Error(err)
 		}
-		if k.hold {
+		if k.held != nil {
+			k.held()
 			<-ctx.Done()
 			return
 		}
-		rounds, err := do.Run(ctx)
-		text, _ := json.Marshal(rounds)
+		text, err := json.Marshal(do.Run(ctx))
 		if err != nil {
 			k.t.Errorf("%s: %v", p.Name, err)
 		}
@@ -150,16 +163,16 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	live := func(t *testing.T, hold bool) {
+	live := func(t *testing.T, k *kubelet) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
-		k := &kubelet{t: t, client: admin, hold: hold, run: map[string]context.CancelFunc{}}
+		k.t, k.client, k.run = t, admin, map[string]context.CancelFunc{}
 		k.all.Go(func() { k.follow(ctx) })
 		t.Cleanup(func() { cancel(); k.all.Wait() })
 	}
 
 	t.Run("all ways", func(t *testing.T) {
-		live(t, false)
+		live(t, &kubelet{})
 		o := o
 		o.Hosts, o.Time = true, 13*time.Second
 		report, err := Run(t.Context(), cluster, o)
@@ -167,10 +180,15 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		var ways []string
+		limited := map[string]bool{} // the figures of the reference
+		for _, f := range report.Rows[2].Figures {
+			limited[f.Name] = f.Limited
+		}
 		for _, r := range report.Rows {
 			ways = append(ways, fmt.Sprintf("%s > %s %s to %q", r.From, r.To, r.Way, r.Reference))
 			for _, f := range r.Figures {
-				if f.Median <= 0 || f.Least > f.Median || f.Most < f.Median || (f.Ratio > 0) != (r.Reference != "") {
+				if f.Median <= 0 || f.Least > f.Median || f.Most < f.Median ||
+					(f.Ratio > 0) != (r.Reference != "" && !f.Limited && !limited[f.Name]) {
 					t.Errorf("%s: %+v", r.Way, f)
 				}
 			}
@@ -187,14 +205,70 @@ func TestRun(t *testing.T) {
 		nothingLeft(t)
 	})
 	t.Run("interrupted", func(t *testing.T) {
-		live(t, true)
 		ctx, cancel := context.WithCancel(t.Context())
-		o := o
-		o.Progress = func(string) { cancel() } // the client's Pod is made now
+		live(t, &kubelet{held: cancel})
 		if _, err := Run(ctx, cluster, o); err == nil {
 			t.Error("there is a report")
 		}
 		nothingLeft(t)
+	})
+	t.Run("a way that does not answer", func(t *testing.T) {
+		live(t, &kubelet{silent: "far"})
+		o := o
+		o.Time, o.Wait = 8*time.Second, 5*time.Second
+		busy := &busyClient{Client: admin, refused: map[string]bool{}}
+		report, err := Run(t.Context(), []Cluster{{"east", busy}}, o)
+		if err != nil || len(report.Rows) != 2 || len(report.Rows[0].Figures) == 0 || len(report.Rows[1].Figures) > 0 ||
+			!strings.Contains(strings.Join(report.Warnings, ", "), "(other Node): not measured: benchmark-far-") {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if len(busy.refused) == 0 {
+			t.Error("no request of the clean-up was refused")
+		}
+		nothingLeft(t)
+	})
+	t.Run("the clean-up fails", func(t *testing.T) {
+		live(t, &kubelet{})
+		o := o
+		o.Nodes, o.Time = []string{"node-1"}, 4*time.Second
+		report, err := Run(t.Context(), []Cluster{{"east", &busyClient{Client: admin, forbids: true}}}, o)
+		if err == nil || !strings.Contains(err.Error(), "remove the benchmark from Namespace mine of east: ") ||
+			len(report.Rows) != 1 || len(report.Rows[0].Figures) == 0 {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if err := admin.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("mine"),
+			client.GracePeriodSeconds(0)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("a Namespace of an earlier run", func(t *testing.T) {
+		create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "earlier", Labels: map[string]string{"app": label}}})
+		core, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var ends sync.WaitGroup
+		ends.Go(func() { // as kube-controller-manager does
+			_ = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+				n, err := core.CoreV1().Namespaces().Get(ctx, "earlier", metav1.GetOptions{})
+				if err == nil && n.DeletionTimestamp != nil {
+					n.Spec.Finalizers = nil
+					_, _ = core.CoreV1().Namespaces().Finalize(ctx, n, metav1.UpdateOptions{})
+				}
+				return false, nil
+			})
+		})
+		t.Cleanup(func() { cancel(); ends.Wait() })
+		o := o
+		o.Namespace, o.Wait = "earlier", 500*time.Millisecond
+		if _, err := Run(t.Context(), cluster, o); err == nil || !strings.Contains(err.Error(), "not within 500ms") {
+			t.Errorf("%v", err)
+		}
+		err = admin.Get(t.Context(), client.ObjectKey{Name: "earlier"}, &corev1.Namespace{})
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("it is not removed: %v", err)
+		}
 	})
 	t.Run("no kubelet", func(t *testing.T) {
 		o := o
@@ -209,7 +283,15 @@ func TestRun(t *testing.T) {
 		other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other",
 			Labels: map[string]string{"app": label}}, Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-		create(other)
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "left", Name: "left",
+			Labels: map[string]string{"app": label}}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		bare := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-3"}, Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+		create(other, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, service, bare)
+		bare.Spec.Taints = nil
+		if err := admin.Update(t.Context(), bare); err != nil {
+			t.Fatal(err)
+		}
 		without := rest.CopyConfig(config)
 		without.Impersonate.UserName = "user"
 		user, err := client.New(without, client.Options{Scheme: verify.Scheme()})
@@ -232,6 +314,9 @@ func TestRun(t *testing.T) {
 		}{
 			{"a Namespace", func(o *Options) { o.Namespace = "refused" }, admin, "namespace refused of east has the label"},
 			{"another benchmark", func(o *Options) { o.Namespace = "default" }, admin, "a benchmark runs in Namespace default"},
+			{"a Service of another benchmark", func(o *Options) { o.Namespace = "left" }, admin, "there are Services of it"},
+			{"a Node without an address", func(o *Options) { o.Nodes, o.Hosts = []string{"node-3"}, true }, admin,
+				"node node-3 of east has no InternalIP in status.addresses"},
 			{"little time", func(o *Options) { o.Time = time.Second }, admin, "set it to 8s at least"},
 			{"no rights", func(*Options) {}, user, "the user needs the verb get"},
 			{"other Nodes", func(o *Options) { o.Nodes = []string{"x"} }, admin, "--node names none of them"},
@@ -251,6 +336,24 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// busyClient has an API server refuse deletes: the first one of each object, or all of them.
+type busyClient struct {
+	client.Client
+	refused map[string]bool
+	forbids bool
+}
+
+func (b *busyClient) Delete(ctx context.Context, o client.Object, options ...client.DeleteOption) error {
+	if b.forbids {
+		return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("no right"))
+	}
+	if !b.refused[o.GetName()] {
+		b.refused[o.GetName()] = true
+		return apierrors.NewTooManyRequests("busy", 1)
+	}
+	return b.Client.Delete(ctx, o, options...)
 }
 
 func countOf(list client.ObjectList) int {

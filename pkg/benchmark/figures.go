@@ -23,6 +23,14 @@ var kinds = []struct {
 	{"connections", "1/s", plan.Connections, false},
 }
 
+// Names returns the names of the figures that a row has, in order.
+func Names() (out []string) {
+	for _, k := range kinds {
+		out = append(out, k.name)
+	}
+	return out
+}
+
 // Ways of rows.
 const (
 	SameNode     = "same Node"
@@ -38,8 +46,9 @@ type Row struct {
 	To   string `json:"to"`
 	Way  string `json:"way"`
 	// Reference is the way that the ratios are to: of the same client; empty without one.
-	Reference string   `json:"reference,omitempty"`
-	Figures   []Figure `json:"figures"`
+	Reference string `json:"reference,omitempty"`
+	// Figures are missing if the way does not answer. A warning of the report says why.
+	Figures []Figure `json:"figures,omitempty"`
 }
 
 // Figure is one measured value.
@@ -51,7 +60,7 @@ type Figure struct {
 	Most   float64 `json:"most"`
 	// Spread is the difference of most and least, as a part of the median.
 	Spread float64 `json:"spread"`
-	// Ratio is the median as a part of the reference's; 0 without a reference.
+	// Ratio is the median as a part of the reference's; 0 without a reference, and if one of both is limited.
 	Ratio float64 `json:"ratio,omitempty"`
 	// Limited is set if the limit of the run was reached: the way carries more.
 	Limited bool `json:"limited,omitempty"`
@@ -67,7 +76,16 @@ const leastRoundTrips = 1000
 const manySpread = .10
 
 // rowOf makes a row of the rounds of a target. It returns warnings, too.
-func rowOf(row Row, rounds []plan.Round, o Options) (Row, []string) {
+func rowOf(row Row, m plan.Measured, o Options) (Row, []string) {
+	var warnings []string
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, fmt.Sprintf("%s > %s (%s): ", row.From, row.To, row.Way)+fmt.Sprintf(format, args...))
+	}
+	if m.Fault != "" {
+		warn("not measured: %s", m.Fault)
+		return row, warnings
+	}
+	rounds := m.Rounds
 	var wide, limited []string
 	for _, k := range kinds {
 		var values []float64
@@ -84,10 +102,6 @@ func rowOf(row Row, rounds []plan.Round, o Options) (Row, []string) {
 			wide = append(wide, fmt.Sprintf("%s %.0f %%", k.name, 100*f.Spread))
 		}
 		row.Figures = append(row.Figures, f)
-	}
-	var warnings []string
-	warn := func(format string, args ...any) {
-		warnings = append(warnings, fmt.Sprintf("%s > %s (%s): ", row.From, row.To, row.Way)+fmt.Sprintf(format, args...))
 	}
 	if len(wide) > 0 {
 		warn("the spread is above %.0f %%: %s", 100*manySpread, strings.Join(wide, ", "))
@@ -122,7 +136,7 @@ func figureOf(values []float64) Figure {
 func compare(rows []Row) {
 	find := func(of Row, way string) *Row {
 		i := slices.IndexFunc(rows, func(r Row) bool {
-			return r.From == of.From && r.Way == way && (way == SameNode || r.To == of.To)
+			return r.From == of.From && r.Way == way && len(r.Figures) > 0 && (way == SameNode || r.To == of.To)
 		})
 		if i < 0 {
 			return nil
@@ -132,7 +146,7 @@ func compare(rows []Row) {
 	hosts := map[string]string{OtherNode: HostsNode, OtherCluster: HostsCluster}
 	for i := range rows {
 		r := &rows[i]
-		if hosts[r.Way] == "" {
+		if hosts[r.Way] == "" || len(r.Figures) == 0 {
 			continue
 		}
 		to := cmp.Or(find(*r, hosts[r.Way]), find(*r, SameNode))
@@ -141,8 +155,9 @@ func compare(rows []Row) {
 		}
 		r.Reference = to.Way
 		for j := range r.Figures {
-			if base := to.Figures[j].Median; base > 0 {
-				r.Figures[j].Ratio = r.Figures[j].Median / base
+			f, base := &r.Figures[j], to.Figures[j]
+			if base.Median > 0 && !f.Limited && !base.Limited { // a limit is no property of a way
+				f.Ratio = f.Median / base.Median
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func TestWarnings(t *testing.T) {
 			[]string{"the limit of the run is reached: 8 streams, connections"}},
 		{"few round trips", few, o, []string{"p99.9 is of 300 round trips"}},
 	} {
-		_, have := rowOf(Row{From: "east/a", To: "west/b", Way: OtherCluster}, row.rounds, row.options)
+		_, have := rowOf(Row{From: "east/a", To: "west/b", Way: OtherCluster}, plan.Measured{Rounds: row.rounds}, row.options)
 		if len(have) != len(row.want) {
 			t.Errorf("%s: %q, want %q", row.name, have, row.want)
 			continue
@@ -71,7 +71,11 @@ func TestWarnings(t *testing.T) {
 // TestCompare holds which reference each row has.
 func TestCompare(t *testing.T) {
 	row := func(from, to, way string, factor float64) Row {
-		r, _ := rowOf(Row{From: from, To: to, Way: way}, rounds(factor), Options{Rate: 1e12, Connections: 1e6})
+		m := plan.Measured{Rounds: rounds(factor)}
+		if factor == 0 {
+			m = plan.Measured{Fault: "silent"}
+		}
+		r, _ := rowOf(Row{From: from, To: to, Way: way}, m, Options{Rate: 4e9, Connections: 1e6})
 		return r
 	}
 	pods := []Row{row("e/1", "e/1", SameNode, 2), row("e/1", "e/2", OtherNode, 1), row("e/1", "w/2", OtherCluster, .5),
@@ -85,6 +89,10 @@ func TestCompare(t *testing.T) {
 		{"without hosts", pods, " 0.00, same Node 0.50, same Node 0.25,  0.00, same Node 0.25"},
 		{"with hosts", slices.Concat(pods, hosts), " 0.00, hosts, other Node 1.00, hosts, other cluster 0.50,  0.00, " +
 			"same Node 0.25,  0.00,  0.00"},
+		{"with a limit", []Row{row("e/1", "e/1", SameNode, 8), row("e/1", "e/2", OtherNode, 1),
+			row("w/1", "w/1", SameNode, 1), row("w/1", "w/2", OtherNode, 8)}, " 0.00, same Node 0.00,  0.00, same Node 0.00"},
+		{"with a silent way", []Row{row("e/1", "e/1", SameNode, 2), row("e/1", "e/2", OtherNode, 1),
+			row("e/1", "e/2", HostsNode, 0), row("e/1", "w/1", OtherCluster, 0)}, " 0.00, same Node 0.50,  -,  -"},
 	} {
 		rows := slices.Clone(c.rows)
 		for i := range rows {
@@ -93,6 +101,10 @@ func TestCompare(t *testing.T) {
 		compare(rows)
 		var have []string
 		for _, r := range rows {
+			if len(r.Figures) == 0 {
+				have = append(have, r.Reference+" -")
+				continue
+			}
 			have = append(have, fmt.Sprintf("%s %.2f", r.Reference, r.Figures[0].Ratio))
 		}
 		if text := strings.Join(have, ", "); text != c.want {

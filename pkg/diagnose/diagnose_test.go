@@ -155,7 +155,7 @@ func exchanged(c *Cluster, leader bool) {
 	c.Resolved = &Resolved{Served: true, Names: []ResolvedName{{Namespace: "shop", Name: "db", Want: []string{"10.90.0.9"},
 		Have: []string{"10.90.0.9"}, Changed: made.Time}}}
 	for i := range c.Agents {
-		c.Agents[i].Status.Upcalls = &api.Upcalls{Missed: 1000}
+		c.Agents[i].Upcalls = &api.Upcalls{Missed: 1000}
 	}
 	if !leader {
 		return
@@ -344,16 +344,16 @@ func TestFaults(t *testing.T) {
 			"TD017", []string{"ValidatingWebhookConfiguration tombolo-policies", "no certificate"}},
 		{"a switch that loses packets", func(f *Facts) {
 			a := east(f).agent("node-3")
-			a.Status.Upcalls, a.UpcallsLater = &api.Upcalls{Missed: 1000, Lost: 5}, &api.Upcalls{Missed: 1100, Lost: 25}
+			a.Upcalls, a.UpcallsLater = &api.Upcalls{Missed: 1000, Lost: 5}, &api.Upcalls{Missed: 1100, Lost: 25}
 		}, "TD018", []string{"Node node-3", "has lost 20 packets of new connections in 2.5s", "25 of 1125 were lost"}},
 		{"a switch that has lost packets once", func(f *Facts) {
 			a := east(f).agent("node-3")
-			a.Status.Upcalls, a.UpcallsLater = &api.Upcalls{Lost: 5}, &api.Upcalls{Lost: 5}
+			a.Upcalls, a.UpcallsLater = &api.Upcalls{Lost: 5}, &api.Upcalls{Lost: 5}
 		}, "", nil},
 		{"a switch that loses few packets", func(f *Facts) {
 			for i, later := range []api.Upcalls{{Missed: 100, Lost: 9}, {Missed: 100_000, Lost: 900}} {
 				a := &east(f).Agents[i]
-				a.Status.Upcalls, a.UpcallsLater = &api.Upcalls{}, &later
+				a.Upcalls, a.UpcallsLater = &api.Upcalls{}, &later
 			}
 		}, "", nil},
 		{"a port without a device", func(f *Facts) {
@@ -373,10 +373,29 @@ func TestFaults(t *testing.T) {
 			east(f).ImportedSlices[0].Labels[mcsv1beta1.LabelSourceCluster] = "east"
 			east(f).ImportedSlices[0].Endpoints[0].Addresses[0] = "10.11.0.1"
 		}, "", nil},
-		{"an import that is gone, of a member that does not follow", func(f *Facts) {
+		{"an import that is gone", func(f *Facts) {
 			f.Clusters[0].ResourceImports = nil
-			east(f).Sets[0].Status.Conditions[0].Status = corev1.ConditionFalse
-		}, "TD022 TD048", nil},
+			f.Clusters[0].ImportedSlices, f.Clusters[2].ImportedSlices = nil, nil
+		}, "TD048", []string{"east: ServiceImport shop/db", "that the leader has no longer: 10.95.0.7"}},
+		{"an import of another ClusterSet with the same leader", func(f *Facts) {
+			f.Clusters[0].ResourceImports = nil
+			f.Clusters[0].Sets[1].Name = "other"
+		}, "", nil},
+		{"a member of two Common Areas", func(f *Facts) {
+			c := &f.Clusters[0]
+			second := c.Sets[1]
+			second.Namespace = "second"
+			c.Sets = append(c.Sets, second)
+			for i := range 10_000 {
+				c.ResourceExports = append(c.ResourceExports, mcv1alpha1.ResourceExport{
+					ObjectMeta: metav1.ObjectMeta{Namespace: []string{"area", "second"}[i%2]},
+					Spec:       mcv1alpha1.ResourceExportSpec{Kind: "LabelIdentity", ClusterID: "east"}})
+			}
+		}, "TD015", []string{"second/antrea-mc-controller"}},
+		{"one name without an answer", func(f *Facts) {
+			east(f).Resolved.Names = append(east(f).Resolved.Names, ResolvedName{Namespace: "shop", Name: "web",
+				Fault: "connection reset"}, ResolvedName{Namespace: "shop", Name: "old", Code: "NameError"})
+		}, "TD047", []string{"name old.shop.svc.clusterset.local"}},
 		{"a member with many exports", func(f *Facts) {
 			c := &f.Clusters[0]
 			for range 8000 {
@@ -674,6 +693,32 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// TestUnknownSwitch holds that counters and ports that were not read are unknown.
+func TestUnknownSwitch(t *testing.T) {
+	for _, row := range []struct {
+		code   string
+		change func(a *Agent)
+		want   string
+	}{
+		{"TD018", func(a *Agent) { a.Upcalls = nil }, "could not read the counters"},
+		{"TD018", func(a *Agent) { a.Upcalls, a.UpcallsFault = &api.Upcalls{Lost: 5}, "timeout" },
+			"could not be read again: timeout"},
+		{"TD018", func(a *Agent) { a.Upcalls = &api.Upcalls{Lost: 5} }, "does not report them"},
+		{"TD019", func(a *Agent) { a.PortsFault = "no OVSDB" }, "could not be read: no OVSDB"},
+	} {
+		f := healthy()
+		row.change(eastOf(&f).agent("node-3"))
+		if !slices.ContainsFunc(Run(f), func(r Result) bool {
+			return r.Code == row.code && r.Status == Unknown && r.Object == "Node node-3" && strings.Contains(r.Detail, row.want)
+		}) {
+			t.Errorf("%s is not unknown: %s", row.code, row.want)
+		}
+		if hasFail(f, row.code) {
+			t.Errorf("%s fails: %s", row.code, row.want)
+		}
+	}
+}
+
 // TestPrint holds that one result is one line, whatever objects have in their texts.
 func TestPrint(t *testing.T) {
 	f := healthy()
@@ -775,11 +820,50 @@ func TestAPIServer(t *testing.T) {
 	if r := results[i]; r.Code != "TD010" || r.Object != "Node node-1" || r.Detail != "it has no Pod of tombolo-agent" {
 		t.Errorf("the first fault is %+v", r)
 	}
+	settles(t, k, from)
 	without := rest.CopyConfig(config)
 	without.Impersonate.UserName = "user"
 	if c := gather(t.Context(), remote.New("east", without)); c.Fault != "" || len(c.Unread) < 10 ||
 		!strings.Contains(c.Unread[Nodes], "forbidden") || !strings.Contains(c.AgentsFault, "may this user do it?") {
 		t.Errorf("without rights: fault %q, agents %q, unread %v", c.Fault, c.AgentsFault, c.Unread)
+	}
+}
+
+// settles reads the EndpointSlices of an import that is gone a second time: they stay, and they are gone.
+func settles(t *testing.T, k client.Client, from *remote.Cluster) {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	stays := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "antrea-mc-db-1",
+		Labels: ofImports}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.95.0.7"}}}}
+	for _, o := range []client.Object{namespace, stays} {
+		if err := k.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, there := range []bool{true, false} {
+		f := healthy()
+		f.Clusters[0].ResourceImports = nil
+		f.settle(t.Context(), []*remote.Cluster{from, from, from})
+		if hasFail(f, codeStale) != there {
+			t.Errorf("%s fails: %t, want %t", codeStale, !there, there)
+		}
+		if err := k.Delete(t.Context(), stays); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStaying keeps addresses that were there before and are there now.
+func TestStaying(t *testing.T) {
+	slice := func(name string, addresses ...string) discoveryv1.EndpointSlice {
+		return discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: addresses}}}
+	}
+	have := staying([]discoveryv1.EndpointSlice{slice("a", "1", "2"), slice("b", "3")},
+		[]discoveryv1.EndpointSlice{slice("a", "2", "4"), slice("c", "5")})
+	if len(have) != 1 || !slices.Equal(have[0].Endpoints[0].Addresses, []string{"2"}) {
+		t.Errorf("%+v", have)
 	}
 }
 

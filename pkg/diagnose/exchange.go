@@ -8,15 +8,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -30,8 +29,17 @@ const (
 // upcalls names Nodes whose switch loses packets.
 func upcalls(_ *Facts, c *Cluster, r *report) {
 	c.answers(r, func(a *Agent) {
-		u, later := a.Status.Upcalls, a.UpcallsLater
-		if u == nil || later == nil || later.Lost < u.Lost+fewLost ||
+		u, later := a.Upcalls, a.UpcallsLater
+		if u == nil {
+			r.unknown("Node "+a.Node, "its agent could not read the counters of its switch")
+			return
+		}
+		if later == nil && u.Lost > 0 {
+			r.unknown("Node "+a.Node, "the counters of its switch could not be read again: %s", cmp.Or(a.UpcallsFault,
+				"its agent does not report them"))
+			return
+		}
+		if later == nil || later.Lost < u.Lost+fewLost ||
 			float64(later.Lost-u.Lost) < partLost*float64(later.Missed+later.Lost-u.Missed-u.Lost) {
 			return
 		}
@@ -45,6 +53,9 @@ func upcalls(_ *Facts, c *Cluster, r *report) {
 // ports names ports that a switch cannot use.
 func ports(_ *Facts, c *Cluster, r *report) {
 	c.answers(r, func(a *Agent) {
+		if a.PortsFault != "" {
+			r.unknown("Node "+a.Node, "its ports could not be read: %s", a.PortsFault)
+		}
 		for _, p := range a.BadPorts {
 			if started := c.starts(a); started != "" {
 				r.unknown("Node "+a.Node, "Open vSwitch cannot use port %s, and %s: %s", p.Name, started, p.Error)
@@ -60,23 +71,30 @@ func ports(_ *Facts, c *Cluster, r *report) {
 	})
 }
 
+// namesTime is how long CoreDNS may take to follow an import: it keeps answers for half of it.
+const namesTime = time.Minute
+
 // resolved compares the answers of CoreDNS with the imports.
 func resolved(_ *Facts, c *Cluster, r *report) {
 	switch {
 	case c.Resolved == nil:
-		r.skip("it imports no Service with an address")
+		r.skip("it imports no Service with an address and a ready endpoint")
 		return
 	case !c.Resolved.Served:
 		r.skip("its CoreDNS does not serve the zone clusterset.local, which is optional")
 		return
 	}
 	for _, n := range c.Resolved.Names {
+		name := fmt.Sprintf("name %s.%s.svc.clusterset.local", n.Name, n.Namespace)
+		if n.Fault != "" {
+			r.unknown(name, "ask CoreDNS: %s", n.Fault)
+			continue
+		}
 		if n.Code == "" && slices.Equal(n.Want, n.Have) {
 			continue
 		}
-		name := fmt.Sprintf("name %s.%s.svc.clusterset.local", n.Name, n.Namespace)
 		have := cmp.Or(n.Code, orNone(n.Have))
-		if ago, recent := c.age(n.Changed, startTime); recent {
+		if ago, recent := c.age(n.Changed, namesTime); recent {
 			r.unknown(name, "the import changed %s, and CoreDNS answers with %s", ago, have)
 			continue
 		}
@@ -94,6 +112,9 @@ func (r *report) passes(format string, args ...any) {
 	}
 }
 
+// codeStale is the code of staleEndpoints.
+const codeStale = "TD048"
+
 // imported is the name of an imported Service.
 type imported struct{ namespace, name string }
 
@@ -109,7 +130,8 @@ func staleEndpoints(clusters []*Cluster, r *report) {
 			}
 			for _, c := range clusters {
 				s := c.set()
-				if s != nil && s.Spec.Namespace == area.Namespace && s.Spec.Leaders[0].ClusterID == area.Spec.ClusterID {
+				if s != nil && s.Name == area.Name && s.Spec.Namespace == area.Namespace &&
+					s.Spec.Leaders[0].ClusterID == area.Spec.ClusterID {
 					r.cluster = c.Name
 					compareEndpoints(c, leader, imports, r)
 				}
@@ -163,11 +185,8 @@ func compareEndpoints(c *Cluster, leader *Cluster, imports map[imported]*mcv1alp
 		object := fmt.Sprintf("ServiceImport %s/%s", of.namespace, of.name)
 		detail := "its EndpointSlices have endpoints that the leader has no longer: " +
 			problem.Few(slices.Sorted(maps.Keys(old)))
-		// An import that is gone has no time. A member that follows the leader removes its EndpointSlices at once.
-		follows := slices.ContainsFunc(c.set().Status.Conditions, func(x mcv1alpha2.ClusterSetCondition) bool {
-			return x.Type == mcv1alpha2.ClusterSetReady && x.Status == corev1.ConditionTrue
-		})
-		if _, now := leader.age(changed(moved), startTime); now || recent || follows && imports[of] == nil {
+		// An import that is gone has no time. Gather has looked for its endpoints a second time.
+		if _, now := leader.age(changed(moved), startTime); now || recent {
 			r.unknown(object, "%s; they changed a moment ago", detail)
 			continue
 		}
@@ -186,13 +205,15 @@ func limits(_ *Facts, c *Cluster, r *report) {
 		return
 	}
 	type sum struct{ exports, labels, blocks, bytes int }
-	members := map[string]*sum{}
+	type member struct{ area, id string }
+	members := map[member]*sum{}
 	for i := range c.ResourceExports {
 		e := &c.ResourceExports[i]
-		s := members[e.Spec.ClusterID]
+		key := member{e.Namespace, e.Spec.ClusterID}
+		s := members[key]
 		if s == nil {
 			s = &sum{}
-			members[e.Spec.ClusterID] = s
+			members[key] = s
 		}
 		switch e.Spec.Kind {
 		case multicluster.LabelIdentityKind:
@@ -206,8 +227,13 @@ func limits(_ *Facts, c *Cluster, r *report) {
 			s.bytes += len(text)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(members)) {
-		s := members[id]
+	for _, m := range slices.SortedFunc(maps.Keys(members), func(a, b member) int {
+		return cmp.Or(cmp.Compare(a.area, b.area), cmp.Compare(a.id, b.id))
+	}) {
+		s, object := members[m], "cluster "+m.id
+		if len(c.areas()) > 1 {
+			object += " in Common Area " + m.area
+		}
 		for _, limit := range []struct {
 			what       string
 			used, most int
@@ -217,8 +243,8 @@ func limits(_ *Facts, c *Cluster, r *report) {
 			{"bytes of ResourceExports", s.bytes, exportcheck.MaxExportBytes},
 		} {
 			if float64(limit.used) >= nearLimit*float64(limit.most) {
-				r.fail(fault{object: "cluster " + id, detail: fmt.Sprintf("it has %d %s, and the leader accepts %d of one member",
-					limit.used, limit.what, limit.most), remedy: "remove exports that are not needed in cluster " + id})
+				r.fail(fault{object: object, detail: fmt.Sprintf("it has %d %s, and the leader accepts %d of one member",
+					limit.used, limit.what, limit.most), remedy: "remove exports that are not needed in cluster " + m.id})
 			}
 		}
 	}

@@ -96,7 +96,7 @@ type ExchangedObjects struct {
 	ServiceImports  []mcsv1beta1.ServiceImport
 	EndpointSlices  []discoveryv1.EndpointSlice // of Namespaces that export Services
 	ImportedSlices  []discoveryv1.EndpointSlice
-	Resolved        *Resolved // nil if the cluster imports no Service with an address
+	Resolved        *Resolved // nil if the cluster imports no Service with an address and a ready endpoint
 }
 
 // Resolved are answers of the cluster's CoreDNS.
@@ -110,6 +110,7 @@ type ResolvedName struct {
 	Namespace, Name string
 	Want, Have      []string // addresses
 	Code            string   // of the answer, if it is no success
+	Fault           string   // why there is no answer
 	Changed         time.Time
 }
 
@@ -130,10 +131,15 @@ type Agent struct {
 	Peers  []api.Peer
 	// Later are the peers seconds later. They are asked for if a way was not up.
 	Later []api.Peer
-	// UpcallsLater are the counters of the switch seconds later. They are asked for if the switch has lost packets.
+	// Upcalls are the counters of the switch; nil if the agent could not read them.
+	Upcalls *api.Upcalls
+	// UpcallsLater are the counters seconds later. They are asked for if the switch has lost packets. UpcallsFault is why
+	// they are missing then.
 	UpcallsLater *api.Upcalls
-	// BadPorts are ports that Open vSwitch cannot use, now and seconds later.
-	BadPorts []api.Port
+	UpcallsFault string
+	// BadPorts are ports that Open vSwitch cannot use, now and seconds later. PortsFault is why they are not known.
+	BadPorts   []api.Port
+	PortsFault string
 	// Probes are the results of its probes; nil if it is of a version without them.
 	Probes *api.Probes
 	// Ahead is how far the Node's clock is ahead of this machine's, give or take a part of Took, the time of the answer.

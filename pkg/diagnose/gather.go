@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -48,8 +49,80 @@ func Gather(ctx context.Context, clusters []*remote.Cluster) Facts {
 		all.Go(func() { f.Clusters[i] = gather(ctx, c) })
 	}
 	all.Wait()
+	f.settle(ctx, clusters)
 	return f
 }
+
+// settle reads EndpointSlices that look stale a second time. A member removes them when the import is gone, and
+// such an import has no time.
+func (f *Facts) settle(ctx context.Context, clusters []*remote.Cluster) {
+	stale := map[string]bool{}
+	for _, k := range checks {
+		if k.Code != codeStale {
+			continue
+		}
+		for _, r := range k.run(f, limit) {
+			stale[r.Cluster] = stale[r.Cluster] || r.Status == Fail
+		}
+	}
+	if !slices.Contains(slices.Collect(maps.Values(stale)), true) {
+		return
+	}
+	select {
+	case <-time.After(again):
+	case <-ctx.Done():
+	}
+	var all sync.WaitGroup
+	for i, from := range clusters {
+		if c := &f.Clusters[i]; stale[c.Name] {
+			all.Go(func() { c.settle(ctx, from) })
+		}
+	}
+	all.Wait()
+}
+
+// settle reads the EndpointSlices of imported Services again.
+func (c *Cluster) settle(ctx context.Context, from *remote.Cluster) {
+	ctx, cancel := context.WithTimeout(ctx, from.Timeout)
+	defer cancel()
+	var now discoveryv1.EndpointSliceList
+	k, err := client.New(from.Config, client.Options{Scheme: scheme()})
+	if err == nil {
+		err = k.List(ctx, &now, ofImports)
+	}
+	if err != nil {
+		c.Unread[ImportedSlices] = err.Error()
+		return
+	}
+	c.ImportedSlices = staying(c.ImportedSlices, now.Items)
+}
+
+// staying returns what EndpointSlices have kept of their addresses.
+func staying(before, now []discoveryv1.EndpointSlice) (out []discoveryv1.EndpointSlice) {
+	for _, s := range before {
+		i := slices.IndexFunc(now, func(n discoveryv1.EndpointSlice) bool {
+			return n.Namespace == s.Namespace && n.Name == s.Name
+		})
+		if i < 0 {
+			continue
+		}
+		kept := map[string]bool{}
+		for _, e := range now[i].Endpoints {
+			for _, a := range e.Addresses {
+				kept[a] = true
+			}
+		}
+		s.Endpoints = slices.Clone(s.Endpoints)
+		for j, e := range s.Endpoints {
+			s.Endpoints[j].Addresses = slices.DeleteFunc(slices.Clone(e.Addresses), func(a string) bool { return !kept[a] })
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// ofImports selects the EndpointSlices of imported Services.
+var ofImports = client.MatchingLabels{discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager}
 
 // scheme has the kinds that a diagnosis reads.
 func scheme() *runtime.Scheme {
@@ -112,8 +185,7 @@ func (c *Cluster) objects(ctx context.Context, from *remote.Cluster) {
 		ResourceExports: &exports, ServiceExports: &serviceExports, ServiceImports: &serviceImports,
 		ClusterPolicies: &clusterPolicies, Policies: &policies, StandardPolicies: &standard, Monitors: &monitors,
 		ResourceImports: &resourceImports, ImportedSlices: &importedSlices}
-	only := map[Kind][]client.ListOption{ImportedSlices: {client.MatchingLabels{
-		discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager}}}
+	only := map[Kind][]client.ListOption{ImportedSlices: {ofImports}}
 	k, err := client.New(from.Config, client.Options{Scheme: scheme()})
 	if err != nil {
 		for kind := range lists {
@@ -257,6 +329,11 @@ func (c *Cluster) agents(ctx context.Context, from *remote.Cluster) {
 	}
 }
 
+// asker answers for paths, as a remote.Agent does.
+type asker interface {
+	Ask(ctx context.Context, path string, query url.Values) ([]byte, error)
+}
+
 // askAgent asks one agent of a cluster.
 func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 	a := Agent{Node: from.Node, Pod: from.Pod}
@@ -264,6 +341,15 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 		a.Fault = "no Pod of tombolo-agent runs there"
 		return a
 	}
+	a.ask(ctx, from)
+	for _, text := range []*string{&a.Fault, &a.UpcallsFault, &a.PortsFault} {
+		*text = strings.TrimPrefix(*text, fmt.Sprintf("cluster %s: Node %s: ", cluster, a.Node))
+	}
+	return a
+}
+
+// ask asks the agent, and asks a second time for what may be over after a moment.
+func (a *Agent) ask(ctx context.Context, from asker) {
 	peers := func() ([]api.Peer, error) {
 		var list api.PeerList
 		err := answer(ctx, from, api.PathPeers, &list)
@@ -275,7 +361,7 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 		err = answer(ctx, from, api.PathStatus, &status)
 	}
 	if err == nil {
-		a.Status = &status
+		a.Status, a.Upcalls = &status, status.Upcalls
 		a.Peers, err = peers()
 		var probes api.Probes
 		asked := time.Now()
@@ -286,17 +372,21 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 		}
 	}
 	if err != nil {
-		a.Fault = strings.TrimPrefix(err.Error(), fmt.Sprintf("cluster %s: Node %s: ", cluster, a.Node))
-		return a
+		a.Fault = err.Error()
+		a.PortsFault = "its agent does not answer"
+		return
 	}
-	a.BadPorts = badPorts(ctx, from)
+	a.BadPorts, err = badPorts(ctx, from)
+	if err != nil {
+		a.PortsFault = err.Error()
+	}
 	notUp := slices.ContainsFunc(a.Peers, func(p api.Peer) bool {
 		return slices.ContainsFunc(p.Ways, func(w api.Way) bool { return w.State != "" && w.State != up })
 	})
 	lost := status.Upcalls != nil && status.Upcalls.Lost > 0
 	moment := !status.Ready || !status.OpenFlow.Connected || len(status.OpenFlow.Refused) > 0
 	if !notUp && !lost && !moment && len(a.BadPorts) == 0 {
-		return a
+		return
 	}
 	select {
 	case <-time.After(again):
@@ -306,40 +396,48 @@ func askAgent(ctx context.Context, from remote.Agent, cluster string) Agent {
 	if notUp {
 		a.Later, _ = peers()
 	}
-	var later api.Status
-	if (lost || moment) && answer(ctx, from, api.PathStatus, &later) == nil {
-		a.UpcallsLater = later.Upcalls
-		if moment {
+	if lost || moment {
+		var later api.Status
+		switch err := answer(ctx, from, api.PathStatus, &later); {
+		case err != nil:
+			a.UpcallsFault = err.Error()
+		case moment:
 			a.Status = &later
+			fallthrough
+		default:
+			a.UpcallsLater = later.Upcalls
 		}
 	}
 	if len(a.BadPorts) > 0 {
-		now := badPorts(ctx, from)
+		now, err := badPorts(ctx, from)
+		if err != nil {
+			a.BadPorts, a.PortsFault = nil, err.Error()
+			return
+		}
 		a.BadPorts = slices.DeleteFunc(a.BadPorts, func(p api.Port) bool {
 			return !slices.ContainsFunc(now, func(q api.Port) bool { return q.Name == p.Name })
 		})
 	}
-	return a
 }
 
 // badPorts returns the ports that the switch of an agent cannot use.
-func badPorts(ctx context.Context, from remote.Agent) []api.Port {
+func badPorts(ctx context.Context, from asker) ([]api.Port, error) {
 	var list api.PortList
-	if answer(ctx, from, api.PathPorts, &list) != nil {
-		return nil // the status has the fault of the OVSDB
+	if err := answer(ctx, from, api.PathPorts, &list); err != nil {
+		return nil, err
 	}
-	return slices.DeleteFunc(list.Ports, func(p api.Port) bool { return p.Error == "" })
+	return slices.DeleteFunc(list.Ports, func(p api.Port) bool { return p.Error == "" }), nil
 }
 
 // answer asks an agent for a path, and decodes the answer.
-func answer(ctx context.Context, from remote.Agent, path string, to any) error {
+func answer(ctx context.Context, from asker, path string, to any) error {
 	body, err := from.Ask(ctx, path, nil)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(body, to); err != nil {
-		return fmt.Errorf("understand the answer of the agent of Node %s for %s: %w; are this command and the agent of one "+
-			"version?", from.Node, path, err)
+		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?", path,
+			err)
 	}
 	return nil
 }

@@ -178,6 +178,10 @@ func TestOldFaults(t *testing.T) {
 			a := c.agent("node-3")
 			a.Status.Ready, a.Status.Started = false, now.Add(time.Hour)
 		}},
+		{"an import of the future that is not ready", "TD043", func(c *Cluster) {
+			c.ServiceImports[0].CreationTimestamp = metav1.NewTime(now.Add(time.Hour))
+			c.ServiceImports[0].Status.Conditions[0].Status = metav1.ConditionFalse
+		}},
 		{"a condition of a moment ago, and no way is up", "TD037", func(c *Cluster) {
 			x := &c.Sets[0].Status.ClusterStatuses[1].Conditions[0]
 			x.Status, x.Reason, x.LastTransitionTime = corev1.ConditionFalse, "AllWaysDown", moment

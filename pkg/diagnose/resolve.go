@@ -13,9 +13,11 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 )
@@ -31,7 +33,7 @@ const (
 func resolveNames(ctx context.Context, from *remote.Cluster, k client.Client, c *Cluster) {
 	var names []ResolvedName
 	for _, i := range c.ServiceImports {
-		if len(i.Spec.IPs) > 0 && i.DeletionTimestamp == nil && len(names) < maxNames {
+		if len(i.Spec.IPs) > 0 && i.DeletionTimestamp == nil && c.serves(i.Namespace, i.Name) && len(names) < maxNames {
 			want := slices.Sorted(slices.Values(i.Spec.IPs))
 			names = append(names, ResolvedName{Namespace: i.Namespace, Name: i.Name, Want: want, Changed: changed(i.ObjectMeta)})
 		}
@@ -59,13 +61,34 @@ func resolveNames(ctx context.Context, from *remote.Cluster, k client.Client, c 
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	askAll(conn, names)
+	c.Resolved.Names = names
+}
+
+// serves reports whether an imported Service has a ready endpoint. CoreDNS has no answer without one.
+func (c *Cluster) serves(namespace, name string) bool {
+	if c.Unread[ImportedSlices] != "" {
+		return true // that is not known
+	}
+	return slices.ContainsFunc(c.ImportedSlices, func(s discoveryv1.EndpointSlice) bool {
+		return s.Namespace == namespace && s.Labels[mcsv1beta1.LabelServiceName] == name &&
+			slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+				return e.Conditions.Ready == nil || *e.Conditions.Ready
+			})
+	})
+}
+
+// askAll asks for all names on one connection. After an error the rest has the same one: the connection is lost.
+func askAll(conn io.ReadWriter, names []ResolvedName) {
+	var err error
 	for i := range names {
-		if err := names[i].ask(conn); err != nil {
-			c.Unread[Names] = fmt.Sprintf("ask CoreDNS for %s.%s: %v", names[i].Name, names[i].Namespace, err)
-			return
+		if err == nil {
+			err = names[i].ask(conn)
+		}
+		if err != nil {
+			names[i].Fault = err.Error()
 		}
 	}
-	c.Resolved.Names = names
 }
 
 // dialDNS connects to a Pod of CoreDNS.

@@ -5,10 +5,12 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"k8s.io/utils/ptr"
 )
 
 // nameServer answers questions over TCP on loopback, as CoreDNS does for ServiceImports.
@@ -95,5 +97,35 @@ func TestNames(t *testing.T) {
 		if err := n.ask(conn); err != nil || !slices.Equal(n.Have, row.have) || n.Code != row.code {
 			t.Errorf("%s: %+v, %v, want %v %s", row.name, n, err, row.have, row.code)
 		}
+	}
+}
+
+// TestAskAll keeps the answers before a connection is lost.
+func TestAskAll(t *testing.T) {
+	conn := nameServer(t, map[string][]dnsmessage.ResourceBody{
+		"db.shop.svc.clusterset.local.": {&dnsmessage.AResource{A: [4]byte{10, 90, 0, 9}}}})
+	names := []ResolvedName{{Namespace: "shop", Name: "db", Want: []string{"10.90.0.9"}},
+		{Namespace: "shop", Name: strings.Repeat("x", 300), Want: []string{"10.90.0.9"}},
+		{Namespace: "shop", Name: "db", Want: []string{"10.90.0.9"}}}
+	askAll(conn, names)
+	if names[0].Fault != "" || !slices.Equal(names[0].Have, names[0].Want) || names[1].Fault == "" ||
+		names[2].Fault == "" {
+		t.Errorf("%+v", names)
+	}
+}
+
+// TestServes leaves out imports without ready endpoints.
+func TestServes(t *testing.T) {
+	f := healthy()
+	c := eastOf(&f)
+	if !c.serves("shop", "db") || c.serves("shop", "web") {
+		t.Error("an import with a ready endpoint alone serves")
+	}
+	c.ImportedSlices[0].Endpoints[0].Conditions.Ready = ptr.To(false)
+	if c.serves("shop", "db") {
+		t.Error("an import without a ready endpoint serves")
+	}
+	if c.Unread[ImportedSlices] = "forbidden"; !c.serves("shop", "db") {
+		t.Error("EndpointSlices that may not be read are none")
 	}
 }

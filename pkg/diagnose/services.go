@@ -19,7 +19,10 @@ import (
 const settled = 30 * time.Second
 
 // fresh reports whether an object is so new that its status may be missing.
-func (c *Cluster) fresh(made metav1.Time) bool { return c.Now.Sub(made.Time) < settled }
+func (c *Cluster) fresh(made metav1.Time) bool {
+	_, recent := c.age(made.Time, settled)
+	return recent
+}
 
 // resourceExports names exports that the leader does not import, or imports in part.
 func resourceExports(_ *Facts, c *Cluster, r *report) {

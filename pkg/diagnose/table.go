@@ -258,12 +258,13 @@ var checks = []Check{
 		Code: "TD047", Name: "names in clusterset.local", Severity: Warning, each: resolved,
 		needs: []Kind{ServiceImports, Names},
 		Cause: "CoreDNS serves the zone clusterset.local, and does not answer with the addresses of an imported Service. " +
-			"The check asks a Pod of CoreDNS through the API server. It is skipped if the zone is not set up.",
+			"The check asks a Pod of CoreDNS through the API server. It is skipped without the zone, and " +
+			"without ready endpoints.",
 		Remedy: "Apply coredns-clusterset.yml, which lets CoreDNS read ServiceImports, and read the log of CoreDNS " +
 			"(docs/multicluster-services.md#names-in-clustersetlocal).",
 	},
 	{
-		Code: "TD048", Name: "endpoints of imported Services", Severity: Warning, all: staleEndpoints,
+		Code: codeStale, Name: "endpoints of imported Services", Severity: Warning, all: staleEndpoints,
 		needs: []Kind{ClusterSets, ResourceImports, ImportedSlices},
 		Cause: "A member's EndpointSlices of an imported Service are older than the leader's import: they have endpoints " +
 			"that the leader has no longer, or none at all. Requests to them fail.",

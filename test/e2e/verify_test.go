@@ -80,12 +80,17 @@ func testVerify(t *testing.T) {
 // testBenchmark measures the Nodes of east and west, and between the two. An interrupt leaves no objects behind.
 func testBenchmark(t *testing.T) {
 	contexts := world.Lab.Cluster("east").Kubeconfig() + "," + world.Lab.Cluster("west").Kubeconfig()
-	args := []string{"benchmark", "--context", contexts, "--hosts", "--time", "40s"}
+	// Steps that run meanwhile have to stay as they are, so the load is small. 40 s are the least for these ways.
+	args := []string{"benchmark", "--context", contexts, "--hosts", "--time", "40s", "--rate", "100M",
+		"--connections", "200"}
 	out, err := world.Lab.Tool(testContext(t), "east", "tombolo", args...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Log(out)
+	if strings.Contains(out, "not measured") {
+		t.Error("a way does not answer")
+	}
 	for _, way := range []string{"  same Node ", "  other Node ", "  other cluster ", "hosts, other Node ",
 		"hosts, other cluster "} {
 		if n := strings.Count(out, way); n < 2 {

@@ -29,10 +29,20 @@ import (
 func Run() int {
 	// Kubernetes' libraries report errors here that they return as well, such as a connection that a time limit ends.
 	utilruntime.ErrorHandlers = nil
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	code := run(ctx, os.Args, os.Stdout, os.Stderr)
 	stop()
 	return code
+}
+
+// ends are the signals that interrupt commands, which clean up then. A terminal that is closed sends SIGHUP. It stays
+// ignored below nohup.
+func ends() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
 }
 
 // run is Run with everything given. It returns the exit code.

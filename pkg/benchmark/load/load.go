@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -73,9 +74,14 @@ func (l Load) Run(ctx context.Context, target string) (Result, error) {
 		return r, fmt.Errorf("after %d requests: %w", r.Requests, failed)
 	}
 	slices.Sort(took)
-	at := func(thousandths int) float64 { return took[len(took)*thousandths/1000].Seconds() }
+	at := func(thousandths int) float64 { return Percentile(took, thousandths).Seconds() }
 	r.P50, r.P99, r.P999 = at(500), at(990), at(999)
 	return r, nil
+}
+
+// Percentile returns the least of sorted times that so many thousandths of them do not exceed.
+func Percentile(sorted []time.Duration, thousandths int) time.Duration {
+	return sorted[(len(sorted)*thousandths+999)/1000-1]
 }
 
 // one asks on one connection at a time until the end.
@@ -168,8 +174,19 @@ func (c *connection) read(ctx context.Context, path string, end time.Time) (int6
 // StreamPath is the path of Stream at servers.
 const StreamPath = "/download"
 
+// leastBurst is how many bytes a limit of streams lets through at once, at least.
+const leastBurst = 64 << 10
+
+// Limit returns a limit of bytes a second of all streams together.
+func Limit(bytes int64) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(bytes), int(min(max(bytes/10, leastBurst), math.MaxInt32)))
+}
+
 // Stream answers with ?bytes= bytes at ?rate= bytes a second (0: as fast as it goes).
-func Stream(w http.ResponseWriter, r *http.Request) {
+func Stream(w http.ResponseWriter, r *http.Request) { StreamWithin(nil, w, r) }
+
+// StreamWithin is Stream within a limit; nil for none.
+func StreamWithin(limit *rate.Limiter, w http.ResponseWriter, r *http.Request) {
 	size, err := number(r, "bytes", 1<<20)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -186,13 +203,19 @@ func Stream(w http.ResponseWriter, r *http.Request) {
 	var tick <-chan time.Time
 	if most > 0 {
 		chunk = min(max(most/perSecond, 1), 4<<20)
-		t := time.NewTicker(time.Duration(float64(time.Second) * float64(chunk) / float64(most)))
+		t := time.NewTicker(max(1, time.Duration(float64(time.Second)*float64(chunk)/float64(most))))
 		defer t.Stop()
 		tick = t.C
+	}
+	if limit != nil {
+		chunk = min(chunk, int64(limit.Burst()))
 	}
 	buf := make([]byte, chunk)
 	for size > 0 {
 		n := min(size, chunk)
+		if limit != nil && limit.WaitN(r.Context(), int(n)) != nil {
+			return // the client has gone
+		}
 		if _, err := w.Write(buf[:n]); err != nil {
 			return // the client has gone
 		}

@@ -19,6 +19,8 @@ func serve(t *testing.T) (url string, connections *atomic.Int64) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	mux.HandleFunc(StreamPath, Stream)
+	limit := Limit(1_000_000)
+	mux.HandleFunc("/limited", func(w http.ResponseWriter, r *http.Request) { StreamWithin(limit, w, r) })
 	s := httptest.NewUnstartedServer(mux)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -56,6 +58,11 @@ func TestLoad(t *testing.T) {
 			func(r Result) bool { // less is possible on a busy machine
 				return r.Bytes >= 10_000 && float64(r.Bytes) <= 1.1e6*r.Seconds
 			}},
+		{"a huge rate", StreamPath + "?bytes=1000000000000&rate=9223372036854775807", Load{Lasts: lasts},
+			func(n int, _ Result) bool { return n == 1 }, func(r Result) bool { return r.Bytes > 0 }},
+		{"4 streams within the server's limit", "/limited?bytes=1000000000000&rate=9223372036854775807",
+			Load{Lasts: time.Second, Parallel: 4}, func(n int, _ Result) bool { return n == 4 },
+			func(r Result) bool { return r.Bytes > 10_000 && float64(r.Bytes) <= 100_000+1e6*r.Seconds }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			url, connections := serve(t)
@@ -88,6 +95,22 @@ func TestFaults(t *testing.T) {
 		_, err := Load{Lasts: time.Second, Timeout: time.Second}.Run(row.ctx, row.url)
 		if err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %s", row.name, err, row.want)
+		}
+	}
+}
+
+// TestPercentile has the ranks of few and of many times.
+func TestPercentile(t *testing.T) {
+	for _, row := range []struct{ n, thousandths, want int }{
+		{1, 500, 1}, {1, 999, 1}, {2, 500, 1}, {3, 500, 2}, {100, 500, 50}, {100, 990, 99}, {100, 999, 100},
+		{1000, 999, 999}, {1001, 999, 1000},
+	} {
+		var sorted []time.Duration
+		for i := range row.n {
+			sorted = append(sorted, time.Duration(i+1))
+		}
+		if have := int(Percentile(sorted, row.thousandths)); have != row.want {
+			t.Errorf("%d of %d: %d, want %d", row.thousandths, row.n, have, row.want)
 		}
 	}
 }

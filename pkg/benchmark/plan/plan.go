@@ -57,25 +57,41 @@ const Loads = 4
 
 const connectLimit = 5 * time.Second
 
-// Run waits until all targets answer, and measures. The result has the rounds of each target.
-func (p Plan) Run(ctx context.Context) ([][]Round, error) {
-	for _, t := range p.Targets {
+// Measured is the result of a target: its rounds, or why there are no rounds.
+type Measured struct {
+	Rounds []Round `json:"rounds,omitempty"`
+	Fault  string  `json:"fault,omitempty"`
+}
+
+// faultLimit is how long Fault may be, since a Pod's status has little room.
+const faultLimit = 200
+
+// Run waits until all targets answer, and measures. A target that does not answer is left out from then on.
+func (p Plan) Run(ctx context.Context) []Measured {
+	out := make([]Measured, len(p.Targets))
+	fail := func(i int, text string) {
+		out[i] = Measured{Fault: text[:min(len(text), faultLimit)]}
+	}
+	for i, t := range p.Targets {
 		a := probe.Ask(ctx, probe.Question{Name: t.Name, Address: t.Address, Want: t.Name}, p.Wait)
 		if a.Answered == 0 {
-			return nil, fmt.Errorf("%s at %s does not answer: %s", t.Name, t.Address, a.Error)
+			fail(i, fmt.Sprintf("%s at %s does not answer: %s", t.Name, t.Address, a.Error))
 		}
 	}
-	out := make([][]Round, len(p.Targets))
 	for range p.Rounds {
 		for i, t := range p.Targets {
+			if out[i].Fault != "" {
+				continue
+			}
 			r, err := p.round(ctx, t)
 			if err != nil {
-				return nil, fmt.Errorf("%s at %s: %w", t.Name, t.Address, err)
+				fail(i, fmt.Sprintf("%s at %s: %v", t.Name, t.Address, err))
+				continue
 			}
-			out[i] = append(out[i], r)
+			out[i].Rounds = append(out[i].Rounds, r)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // round measures each figure of a target once.

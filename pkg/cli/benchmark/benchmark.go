@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ const (
 	defaultTime      = time.Minute
 	mostTime         = time.Hour
 	leastRate        = 1_000_000
+	mostRate         = 1_000_000_000_000
 	mostConnections  = 100_000
 	defaultNamespace = "tombolo-benchmark"
 	// hostPort is the port of servers in the network of their Nodes. It is not among NodePorts, nor among the ports that
@@ -86,6 +88,8 @@ func (o *options) check() error {
 	}
 	o.Rate = rate.Value()
 	switch {
+	case rate.CmpInt64(mostRate) > 0:
+		return fmt.Errorf("--rate %s is too much: expected 1T or less", o.rate)
 	case o.Rate < leastRate:
 		return fmt.Errorf("--rate %s is too little: expected 1M or more", o.rate)
 	case o.Connections < 1 || o.Connections > mostConnections:
@@ -122,25 +126,34 @@ func (o *options) run(cmd *cobra.Command) error {
 	o.Progress = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	report, err := benchmark.Run(cmd.Context(), clusters, o.Options)
 	if cmd.Context().Err() != nil {
-		return errors.Join(fmt.Errorf("interrupted: %w", cmd.Context().Err()), err)
+		err = errors.Join(fmt.Errorf("interrupted: %w", cmd.Context().Err()), err)
 	}
-	if err != nil {
-		return err
+	return errors.Join(o.print(cmd.OutOrStdout(), report, err), err)
+}
+
+// print prints a report, also of a run that has failed after its first rows.
+func (o *options) print(out io.Writer, report benchmark.Report, failed error) error {
+	if failed != nil && len(report.Rows) == 0 {
+		return nil
 	}
-	out := cmd.OutOrStdout()
 	return o.out.Print(out, cli.Object("Benchmark", report), func() error { return write(out, report, o.out) })
 }
 
 // write writes a report for people.
 func write(out io.Writer, report benchmark.Report, format cli.Format) error {
 	t := cli.Rows{{"FROM", "TO", "WAY", "REFERENCE"}}
-	for i, r := range report.Rows {
+	names := benchmark.Names()
+	for _, name := range names {
+		t[0] = append(t[0], strings.ToUpper(name))
+	}
+	for _, r := range report.Rows {
 		row := []string{r.From, r.To, r.Way, cli.Or(r.Reference, cli.Empty)}
+		if len(r.Figures) == 0 {
+			t = append(t, append(row, slices.Repeat([]string{cli.Empty}, len(names)+1)...))
+			continue
+		}
 		widest := benchmark.Figure{}
 		for _, f := range r.Figures {
-			if i == 0 {
-				t[0] = append(t[0], strings.ToUpper(f.Name))
-			}
 			row = append(row, cell(f, format.Wide()))
 			if f.Spread > widest.Spread {
 				widest = f
@@ -197,11 +210,7 @@ func Load() *cobra.Command {
 			if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
 				return fmt.Errorf("read the plan: %w", err)
 			}
-			rounds, err := p.Run(cmd.Context())
-			text := []byte(fmt.Sprint(err))
-			if err == nil {
-				text, err = json.Marshal(rounds)
-			}
+			text, err := json.Marshal(p.Run(cmd.Context()))
 			return errors.Join(err, os.WriteFile(to, text, 0o644))
 		},
 	}

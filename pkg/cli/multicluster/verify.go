@@ -214,15 +214,18 @@ func (c *several) member(found *remote.Cluster) (verify.Cluster, error) {
 
 // Probes returns the hidden group probe, which the Pods of verifications and benchmarks run, with more commands.
 func Probes(more ...*cobra.Command) *cobra.Command {
-	var name, address string
+	var server probe.Server
 	serve := &cobra.Command{
 		Use: "serve", Short: "Answer until the Pod ends", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return probe.Serve(cmd.Context(), address, name)
+			return server.Serve(cmd.Context())
 		},
 	}
-	serve.Flags().StringVar(&name, "name", "", "name to answer with")
-	serve.Flags().StringVar(&address, "address", net.JoinHostPort("", strconv.Itoa(probe.Port)), "address to listen at")
+	serve.Flags().StringVar(&server.Name, "name", "", "name to answer with")
+	serve.Flags().StringVar(&server.Address, "address", net.JoinHostPort("", strconv.Itoa(probe.Port)),
+		"address to listen at")
+	serve.Flags().Int64Var(&server.Rate, "rate", 0, "the most bits a second of all streams together; 0 for no limit")
+	serve.Flags().BoolVar(&server.NoUDP, "no-udp", false, "answer over TCP alone")
 	var limit time.Duration
 	var to string
 	ask := &cobra.Command{

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -116,16 +119,45 @@ func why(pod *corev1.Pod) string {
 	return text
 }
 
-// Until waits until something is so, up to a limit.
+// Until waits until something is so, up to a limit. Errors that may pass do not end it.
 func Until(ctx context.Context, limit time.Duration, f func(context.Context) (bool, error)) error {
-	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, limit, true, f)
-	if wait.Interrupted(err) {
-		if ctx.Err() != nil {
-			return errors.New("interrupted")
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		done, err := f(ctx)
+		if !MayPass(err) {
+			last = nil
+			return done, err
 		}
-		return fmt.Errorf("not within %s", limit)
+		if ctx.Err() == nil { // else the limit has ended the request
+			last = err
+		}
+		return false, nil
+	})
+	switch {
+	case !wait.Interrupted(err):
+		return err
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
+	case last != nil:
+		return fmt.Errorf("not within %s: %w", limit, last)
 	}
-	return err
+	return fmt.Errorf("not within %s", limit)
+}
+
+// MayPass reports whether an error of an API server may be over when the request is sent again: it is busy, starts, or
+// is not reached, or a Namespace is still being deleted.
+func MayPass(err error) bool {
+	var answered apierrors.APIStatus
+	var sent *url.Error
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &answered):
+		code := answered.Status().Code
+		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests ||
+			apierrors.IsTimeout(err) || apierrors.IsConflict(err)
+	}
+	return errors.As(err, &sent) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Message returns the text that a client has written for its Pod's status.

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/tombolo-net/tombolo/pkg/benchmark/load"
 )
 
@@ -31,19 +33,34 @@ func headers(c net.Conn) int {
 // bulk is how much is sent in each direction of one connection: many full segments.
 const bulk = 1 << 20
 
-// Serve answers under a name until ctx ends: HTTP with the name and the client's address, or with as many bytes as the
-// query of load.StreamPath names, and datagrams with themselves.
+// Server answers until its Pod ends.
+type Server struct {
+	Address, Name string
+	Rate          int64 // the most bits a second of all streams together; 0 for no limit
+	NoUDP         bool
+}
+
+// Serve answers under a name until ctx ends.
 func Serve(ctx context.Context, address, name string) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	return Server{Address: address, Name: name}.Serve(ctx)
+}
+
+// Serve answers until ctx ends: HTTP with the name and the client's address, or with as many bytes as the query of
+// load.StreamPath names, and datagrams with themselves.
+func (s Server) Serve(ctx context.Context) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
 	if err != nil {
 		return err
 	}
-	datagrams, err := (&net.ListenConfig{Control: dontFragment}).ListenPacket(ctx, "udp", l.Addr().String())
-	if err != nil {
-		l.Close()
-		return err
+	if !s.NoUDP {
+		datagrams, err := (&net.ListenConfig{Control: dontFragment}).ListenPacket(ctx, "udp", l.Addr().String())
+		if err != nil {
+			l.Close()
+			return err
+		}
+		go echo(datagrams)
+		defer datagrams.Close()
 	}
-	go echo(datagrams)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, bulk))
@@ -51,12 +68,16 @@ func Serve(ctx context.Context, address, name string) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		fmt.Fprintf(w, "%s %s\n", name, r.RemoteAddr)
+		fmt.Fprintf(w, "%s %s\n", s.Name, r.RemoteAddr)
 		_, _ = io.CopyN(w, zeros{}, n) // as much as came
 	})
-	mux.HandleFunc(load.StreamPath, load.Stream)
+	var limit *rate.Limiter
+	if s.Rate > 0 {
+		limit = load.Limit(s.Rate / 8)
+	}
+	mux.HandleFunc(load.StreamPath, func(w http.ResponseWriter, r *http.Request) { load.StreamWithin(limit, w, r) })
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: mux}
-	stop := context.AfterFunc(ctx, func() { server.Close(); datagrams.Close() })
+	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(l); ctx.Err() == nil {
 		return err

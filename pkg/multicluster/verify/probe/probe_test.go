@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/benchmark/load"
 	"github.com/tombolo-net/tombolo/test/leaks"
 )
 
@@ -145,5 +146,33 @@ func TestLargest(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestServer asks a server without UDP, whose streams have a limit.
+func TestServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- Server{Address: address, Name: "far", Rate: 8_000_000, NoUDP: true}.Serve(ctx) }()
+	if a := Ask(ctx, Question{Address: address, Want: "far"}, 10*time.Second); a.Answered != requests {
+		t.Errorf("%+v", a)
+	}
+	if passes(ctx, address, smallest) {
+		t.Error("it answers over UDP")
+	}
+	r, err := load.Load{Lasts: time.Second, Timeout: time.Second, Parallel: 2}.Run(ctx,
+		"http://"+address+load.StreamPath+"?bytes=1000000000")
+	if err != nil || r.Bytes < 10_000 || float64(r.Bytes) > 100_000+1e6*r.Seconds {
+		t.Errorf("%+v, %v", r, err)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }
