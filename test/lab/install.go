@@ -147,7 +147,7 @@ func (c *Cluster) Values() (agent, member map[string]any) {
 		"antreaProxy":           map[string]any{"proxyAll": c.lab.record.ProxyAll},
 		"featureGates": map[string]any{"Multicluster": true, "NodeLatencyMonitor": true,
 			"TenantNetworks": c.lab.record.Tenants},
-		"tenantNetworks": map[string]any{"subnetCIDRs": strings.Split(strings.ReplaceAll(tenantRanges, `"`, ""), ", ")},
+		"tenantNetworks": map[string]any{"subnetCIDRs": []any{"10.0.0.0/8", "fc00::/7"}}, // as tenantRanges
 		"multicluster": map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true,
 			"trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(),
 				"multiplier": c.lab.record.BFD.Multiplier}},
