@@ -62,7 +62,7 @@ spec: {config: '{"cniVersion": "0.3.1", "type": "bridge"}'}
 		apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %s, namespace: shop, annotations: {k8s.v1.cni.cncf.io/networks: shop/%s}}
+metadata: {name: %s, namespace: shop, annotations: {k8s.v1.cni.cncf.io/networks: "shop/%s"}}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
