@@ -81,7 +81,7 @@ func (t *tables) declareKinds() {
 		t.objects.networks.others = watch.NewSource(k, "network-attachment-definitions", tenant.OtherPlugin,
 			watch.IfAllowed())
 		t.objects.networks.requests = watch.NewSource(k, "pod-networks", requestOf(t.nodeName))
-		t.objects.networks.addInterfaces(t.engine, namespaces)
+		t.objects.networks.addInterfaces(t.engine, namespaces, t.pods.attachments)
 		t.objects.networks.report = watch.NewSource(k, "own-nodenetworkreport", ownReportOf(t.nodeName), watch.IfAllowed())
 		t.objects.networks.shown = watch.NewSource(k, "network-statuses", shownStatusOf(t.nodeName))
 	}
