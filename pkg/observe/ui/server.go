@@ -43,6 +43,8 @@ type Server struct {
 	pages     chan struct{}
 	readers   chan struct{}
 	recorders []Recorder
+	questions chan struct{}
+	answers   Questions // nil if it answers none
 }
 
 // Listen opens a port of 127.0.0.1, a free one if it is 0. Pages read the records of the recorders.
@@ -52,7 +54,8 @@ func Listen(port int, hub *Hub, recorders ...Recorder) (*Server, error) {
 		return nil, fmt.Errorf("serve the map: %w; --port names another port, 0 a free one", err)
 	}
 	return &Server{hub: hub, listener: l, token: rand.Text(), session: rand.Text(),
-		pages: make(chan struct{}, maxPages), readers: make(chan struct{}, maxReaders), recorders: recorders}, nil
+		pages: make(chan struct{}, maxPages), readers: make(chan struct{}, maxReaders), recorders: recorders,
+		questions: make(chan struct{}, maxQuestions)}, nil
 }
 
 // URL is the address that opens the page. It has the token.
@@ -90,6 +93,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /api/events", s.private(s.events))
 	mux.HandleFunc("GET /api/records", s.private(s.records))
 	mux.HandleFunc("GET /api/link", s.private(s.link))
+	mux.HandleFunc("POST /api/question", s.private(s.question))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ const (
 )
 
 // AskAgent sends a request to the agent of a Node, and returns the answer.
-type AskAgent func(ctx context.Context, node, path string) ([]byte, error)
+type AskAgent func(ctx context.Context, node, path string, query url.Values) ([]byte, error)
 
 // Access is how commands reach a cluster.
 type Access struct {
@@ -355,14 +356,14 @@ func (s *Source) isGateway(node string) bool {
 func (s *Source) askOne(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, agentsEvery)
 	defer cancel()
-	text, err := s.ask(ctx, node, api.PathStatus)
+	text, err := s.ask(ctx, node, api.PathStatus, nil)
 	var status api.Status
 	if err == nil {
 		err = json.Unmarshal(text, &status)
 	}
 	var probes api.Probes
 	if err == nil && s.isGateway(node) {
-		if text, err := s.ask(ctx, node, api.PathProbes); err == nil { // older versions do not know the path
+		if text, err := s.ask(ctx, node, api.PathProbes, nil); err == nil { // older versions do not know the path
 			_ = json.Unmarshal(text, &probes)
 		}
 	}
