@@ -87,9 +87,9 @@ func (o *networkObjects) isElsewhere(a cni.Attachment, r *derive.Reader) (bool, 
 	return true, ps
 }
 
-// ownFault returns why a VirtualNetwork is no network of first interfaces, or nil. An address of it is a destination of
-// its Node's host, and an address of Pods for the API server and for clients of Services. So operators have to list its
-// ranges. Without a list, a tenant could take the address of a name server.
+// ownFault returns the reason why a VirtualNetwork cannot have first interfaces of Pods, or nil. An address of such a
+// network is a destination of its Node's host, and the API server and clients of Services use it as a Pod's address. So
+// operators have to list the network's ranges. Without the list, a tenant could take the address of a name server.
 func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
 	if !v.Own {
 		return errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
@@ -107,7 +107,8 @@ func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
 	return nil
 }
 
-// elsewhere returns the UIDs of Pods whose first interface is in no VirtualNetwork. They started before an annotation.
+// elsewhere returns the UIDs of attached Pods whose first interface is in no VirtualNetwork. Such a Pod with an
+// annotation started before it had the annotation.
 func (p *podNetworks) elsewhere() map[derive.Object]types.UID {
 	out := map[derive.Object]types.UID{}
 	for _, row := range p.tables.pods.attachments.All() {
@@ -142,8 +143,8 @@ func (t *podTables) addFirsts(e *derive.Engine) {
 		}, derive.KeysOfIndex(ports))
 }
 
-// routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for their MACs itself. It
-// sends packets that it forwards to the virtual MAC, and the switch drops these.
+// routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for the MACs of these
+// interfaces only for its own packets. It sends packets that it forwards to the virtual MAC, and the switch drops them.
 func (o *outputs) routesToFirsts(d *hostnet.Desired, r *derive.Reader, source, hop netip.Addr) {
 	gw := o.from.config.HostGateway
 	for _, pod := range derive.All(r, o.from.pods.firsts) {

@@ -153,8 +153,8 @@ func Three() []ui.Snapshot {
 	return all
 }
 
-// Cut returns Three with one cluster whose API server no longer answers, one that refuses access, and one that no
-// context shows.
+// Cut returns the clusters of Three with further faults: one whose API server no longer answers, one that refuses
+// access, and one for which there is no context.
 func Cut() []ui.Snapshot {
 	all := Three()
 	all[2].Reach, all[2].Why = ui.Silent, "Get \"https://10.3.0.100:6443/version\": dial tcp 10.3.0.100:6443: i/o timeout"

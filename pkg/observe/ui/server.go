@@ -30,11 +30,12 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// policy is the Content-Security-Policy of all answers. Nothing comes from elsewhere, and nothing is inline.
+// policy is the Content-Security-Policy of all answers. It allows no content from other origins, and no inline scripts
+// or styles.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
-// Server serves the page and the Model of a Hub on 127.0.0.1. A page presents the token of the URL's fragment once. A
-// cookie then stands for it.
+// Server serves the page and the Model of a Hub on 127.0.0.1. A page sends the token in the URL's fragment once. After
+// that a cookie replaces it.
 type Server struct {
 	hub       *Hub
 	listener  net.Listener
@@ -66,7 +67,8 @@ func (s *Server) Pages() int { return len(s.pages) }
 
 func (s *Server) host() string { return s.listener.Addr().String() }
 
-// cookie is its name. Cookies of all ports of a host are sent to each, so the name has the port.
+// cookie returns the cookie's name. It contains the port, since a browser sends the cookies of all ports of a host to
+// each of them.
 func (s *Server) cookie() string {
 	return "tombolo-" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)
 }
@@ -110,8 +112,8 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// foreign returns why a request does not come from the page: a name that another site made resolve to 127.0.0.1, or a
-// page of another origin.
+// foreign returns the reason why a request does not come from the page: its host name is another one, which a site made
+// resolve to 127.0.0.1, or it comes from a page of another origin.
 func (s *Server) foreign(r *http.Request) string {
 	if r.Host != s.host() {
 		return "The map answers only at http://" + s.host() + "/."
@@ -124,7 +126,7 @@ func (s *Server) foreign(r *http.Request) string {
 	case "", "same-origin", "none":
 		return ""
 	}
-	// A link on another page may open the map. It carries no cookie, since the cookie is of SameSite=Strict.
+	// A link on another page may open the map. Such a request has no cookie, since the cookie is SameSite=Strict.
 	if r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.URL.Path == "/" {
 		return ""
 	}

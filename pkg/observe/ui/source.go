@@ -32,18 +32,18 @@ import (
 )
 
 const (
-	// pingEvery is how often an API server is asked whether it answers. A ping takes pingLimit at most.
+	// pingEvery is the interval at which an API server is checked for an answer. The check takes pingLimit at most.
 	pingEvery = 3 * time.Second
 	pingLimit = 5 * time.Second
-	// agentsEvery is how often all agents of a cluster are asked, agentsAtOnce of them at the same time. Above
-	// agentsARound Nodes each round asks the next ones, Gateways in each round.
+	// agentsEvery is the interval at which all agents of a cluster are asked, agentsAtOnce of them at a time. With more
+	// than agentsARound Nodes, each round asks the next part of the Nodes, and all Gateways.
 	agentsEvery  = 15 * time.Second
 	agentsLook   = time.Second // how often a Source looks whether it is time to ask
 	agentsAtOnce = 8
 	agentsARound = 64
 	// refusedFor is how long no agent is asked after the API server has refused it.
 	refusedFor = 5 * time.Minute
-	// lostAfter is how long a kind that was listed may be without a watch before its objects are old.
+	// lostAfter is how long the watch of a listed kind may be interrupted before its objects count as out of date.
 	lostAfter = 5 * time.Second
 )
 
@@ -117,8 +117,8 @@ func newObjects(kinds *watch.Kinds) objects {
 	}
 }
 
-// NewSource prepares to watch. ask and stream may be nil: then no agent is asked. changed is called after each change.
-// It must return at once.
+// NewSource prepares to watch. ask and stream may be nil: then no agent is asked. changed is called after each change,
+// and must return at once.
 func NewSource(access Access, config *rest.Config, ask AskAgent, stream StreamAgent,
 	changed func()) (*Source, error) {
 	s := &Source{access: access, ask: ask, stream: stream,
@@ -244,8 +244,8 @@ func (s *Source) Snapshot() Snapshot {
 	return out
 }
 
-// kindStates adds the kinds that the API server does not list. If it stops to list one that it has listed, it does not
-// answer.
+// kindStates adds the kinds that the API server does not list. If the API server no longer lists a kind that it has
+// listed before, it counts as not answering.
 func (s *Source) kindStates(out *Snapshot) {
 	states := s.watcher.Status()
 	now := time.Now()
