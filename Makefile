@@ -7,6 +7,10 @@ export CGO_ENABLED := 0
 # do not need them.
 UNTRIMMED := $(strip $(filter-out -trimpath -gcflags=%,$(GOFLAGS)) -gcflags=all=-dwarf=false)
 export GOFLAGS := $(UNTRIMMED) -trimpath
+# The lab's Kubernetes may be of another minor version: KUBERNETES=1.35 (docs/compatibility.md).
+ifdef KUBERNETES
+export KUBERNETES
+endif
 ROOT := $(CURDIR)
 BIN := $(ROOT)/bin
 CACHE ?= $(HOME)/.cache/tombolo

@@ -30,6 +30,41 @@ func TestMakefile(t *testing.T) {
 	}
 }
 
+// TestMinors: each further minor version of Kubernetes for the lab has one version of all its modules, and others are
+// refused by name.
+func TestMinors(t *testing.T) {
+	files, err := filepath.Glob("../test/lab/kubernetes/go-1.*.mod")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("files %v, %v, want two further minor versions", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		minor := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "go-1."), ".mod")
+		version := regexp.MustCompile(`\n\tk8s\.io/kubernetes v1\.(` + minor + `\.\d+)\n`).FindSubmatch(text)
+		if version == nil {
+			t.Errorf("%s requires no k8s.io/kubernetes v1.%s", file, minor)
+			continue
+		}
+		for _, m := range regexp.MustCompile(`(?m)^\t(\S+) => \S+ v0\.(\S+)$`).FindAllSubmatch(text, -1) {
+			if string(m[2]) != string(version[1]) {
+				t.Errorf("%s replaces %s by v0.%s, and Kubernetes is v1.%s", file, m[1], m[2], version[1])
+			}
+		}
+		if _, err := os.Stat(strings.TrimSuffix(file, ".mod") + ".sum"); err != nil {
+			t.Error(err)
+		}
+	}
+	refused := exec.CommandContext(t.Context(), "../build/lab-binaries", t.TempDir(), t.TempDir())
+	refused.Env = append(os.Environ(), "KUBERNETES=1.2")
+	out, err := refused.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "KUBERNETES=1.2: there is no test/lab/kubernetes/go-1.2.mod") {
+		t.Errorf("a version that the lab lacks: %v\n%s", err, out)
+	}
+}
+
 // TestMakeRelease: a release is made of a commit alone, with a version of a release, and checked if it is there. Errors
 // come before programs are compiled.
 func TestMakeRelease(t *testing.T) {
