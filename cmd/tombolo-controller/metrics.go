@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/reviews"
 )
 
-// reviewsPerSecond bounds the questions to the API server about tokens of metrics' readers. Anybody who reaches the
-// port can cause them.
+// reviewsPerSecond bounds the questions to the API server about tokens of metrics' readers. Each program that reaches
+// the port can cause them.
 const reviewsPerSecond = 20
 
 // metricsAt returns the server of /metrics at an address; "0" is for none. Beyond the machine it serves TLS with a

@@ -104,7 +104,7 @@ func TestMetricsAuthentication(t *testing.T) {
 		r := startReplica(t, server.Config, &proxy, fmt.Sprintf("metrics: {bindAddress: %q}", address))
 		eventually(t, "the replica is ready", func() error { return ready(ctx, r) }) // so the first is elected
 	}
-	// Without the right to ask, nobody reads.
+	// Without the right to ask, no reader gets an answer.
 	eventually(t, "the controller may not review tokens", func() error {
 		return expectMetrics(ctx, metrics[0], good, http.StatusServiceUnavailable, "cannot create resource \"tokenreviews\"")
 	})

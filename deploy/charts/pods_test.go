@@ -261,7 +261,8 @@ func TestDisruptionBudgets(t *testing.T) {
 	}
 }
 
-// TestPodMonitor is for the port that the controller serves metrics at. The PodMonitor has a token that is good for them.
+// TestPodMonitor is for the port that the controller serves metrics at. The PodMonitor has a token that is good for
+// them.
 func TestPodMonitor(t *testing.T) {
 	_, manifest := rendered(t, Multicluster, "kube-system",
 		readValues(t, "metrics: {bindAddress: '[::]:8081'}\npodMonitor: true"))

@@ -48,8 +48,8 @@ type stateMetrics struct {
 	reports  func() map[derive.Object]time.Time // of announcements
 }
 
-// stateMetrics returns the collector of a controller.
-func (c *controller) stateMetrics() stateMetrics {
+// newStateMetrics returns the collector of a controller.
+func newStateMetrics(c *controller) stateMetrics {
 	return stateMetrics{tables: c.tables, reports: c.clock.reports, problems: func() []problem.Problem {
 		return slices.Concat(c.tables.engine.Problems(), c.queue.Problems())
 	}}

@@ -309,7 +309,7 @@ func (c *controller) holdWrites() {
 
 // Start runs the controller until ctx ends.
 func (c *controller) Start(ctx context.Context) error {
-	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops, c.stateMetrics())()
+	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops, newStateMetrics(c))()
 	t := c.tables
 	watcher, err := watch.New(c.kube, c.log, t.Cluster.All()...)
 	if err != nil {

@@ -21,8 +21,8 @@ var (
 	exportCount = prometheus.NewDesc("tombolo_multicluster_exports",
 		"ServiceExports of this cluster, by state: exported, pending or failed.", []string{"state"}, nil)
 	importCount = prometheus.NewDesc("tombolo_multicluster_imports",
-		"Services of the ClusterSet that are for this cluster, by state: imported, pending or failed.",
-		[]string{"state"}, nil)
+		"Services of the ClusterSet that are for this cluster, by state: imported, pending, failed, or skipped since their "+
+			"Namespace does not exist here.", []string{"state"}, nil)
 	conflictCount = prometheus.NewDesc("tombolo_multicluster_conflicts",
 		"ServiceExports of this cluster that contradict exports of other clusters, by reason. An export with several "+
 			"reasons counts for each.", []string{"reason"}, nil)
@@ -37,8 +37,8 @@ type stateMetrics struct {
 	synced   func(membership.Area) time.Time // the last announcement that the leader accepted; zero for none
 }
 
-// stateMetrics returns the collector of a controller.
-func (c *controller) stateMetrics() stateMetrics {
+// newStateMetrics returns the collector of a controller.
+func newStateMetrics(c *controller) stateMetrics {
 	return stateMetrics{tables: c.tables, problems: c.problems, synced: func(of membership.Area) time.Time {
 		c.mu.Lock()
 		area := c.area

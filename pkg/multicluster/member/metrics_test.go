@@ -45,7 +45,7 @@ func TestStateMetrics(t *testing.T) {
 		return out
 	}
 	exports := func(state string) []string { return one("exports", state, "exported", "failed", "pending") }
-	imports := func(state string) []string { return one("imports", state, "failed", "imported", "pending") }
+	imports := func(state string) []string { return one("imports", state, "failed", "imported", "pending", "skipped") }
 	joined := slices.Concat[[]string]
 	imported := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-db"), Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.97.0.9"}}
@@ -99,7 +99,7 @@ func TestStateMetrics(t *testing.T) {
 		{name: "the Namespace of the import does not exist", change: func(v *View) {
 			v.Leader.ResourceImports[0] = importOf("shop", "db")
 			v.Leader.ResourceImports[1] = endpointsOf("shop", "db", "10.98.0.7")
-		}, want: joined(exports("exported"), imports("failed"), []string{connected, sync}, peers,
+		}, want: joined(exports("exported"), imports("skipped"), []string{connected, sync}, peers,
 			[]string{`problems{reason="NamespaceNotFound"} 1`})},
 		{name: "the import is for other clusters", change: func(v *View) {
 			v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"south"}

@@ -15,11 +15,13 @@ const (
 	Imported = "imported"
 	Pending  = "pending" // the Service has no address yet
 	Failed   = "failed"
+	Skipped  = "skipped" // its Namespace does not exist here
 )
 
 // States counts the Services that the leader has for this cluster, by state.
 func (t *Tables) States(m membership.Membership) map[string]int {
-	states, seen := map[string]int{Imported: 0, Pending: 0, Failed: 0}, map[derive.Object]bool{}
+	states, seen := map[string]int{Imported: 0, Pending: 0, Failed: 0, Skipped: 0},
+		map[derive.Object]bool{}
 	for _, row := range t.base.ResourceImports.All() {
 		ri := row.Value
 		of := derive.Object{Namespace: ri.Spec.Namespace, Name: ri.Spec.Name}
@@ -35,6 +37,9 @@ func (t *Tables) States(m membership.Membership) map[string]int {
 func (t *Tables) stateOf(of derive.Object) string {
 	i, ok := t.Imports.Get(of)
 	if !ok {
+		if ns, there := t.base.Namespaces.Get(derive.Object{Name: of.Namespace}); !there || !ns.DeletionTimestamp.IsZero() {
+			return Skipped
+		}
 		return Failed
 	}
 	if i.ServiceImport != nil {
