@@ -99,7 +99,7 @@ The chart brings alerts for Prometheus and dashboards for Grafana. Both are off 
 | value of the chart | effect |
 |---|---|
 | ` + "`observe.alerts: true`" + ` | a PrometheusRule with the alerts, for the Prometheus Operator |
-| ` + "`observe.boards: true`" + ` | a ConfigMap with the label ` + "`grafana_dashboard`" + ` for each [board](boards.md) |
+| ` + "`observe.boards: true`" + ` | a ConfigMap with label ` + "`grafana_dashboard`" + ` for each [board](boards.md) |
 
 Without the Operator load ` + "`deploy/charts/tombolo/files/alerts.yaml`" + ` as a rule file, and import the files
 ` + "`tombolo-*.json`" + ` there. How Prometheus reads the metrics of the agents is in [the relay](relay.md). The label

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
@@ -15,6 +17,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
+	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics/metricstest"
 )
 
@@ -169,5 +172,32 @@ func TestStateOfGone(t *testing.T) {
 	if diff := cmp.Diff([]string{`peer_info{peer="north",state="announced"} 1`,
 		`peer_info{peer="south",state="announced"} 1`, `peer_info{peer="west",state="gone"} 1`}, have); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
+	}
+}
+
+// TestStateMetricsStartAgain replaces the controller, as a change of its configuration does.
+func TestStateMetricsStartAgain(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	for _, v := range []View{exportingView(), joinedView()} {
+		tables := newTables(v.Namespace, v.Config)
+		tables.load(v)
+		tables.Pass()
+		stop := metrics.Expose(registry, stateMetrics{tables: tables, problems: tables.Problems,
+			synced: func(membership.Area) time.Time { return time.Time{} }})
+		if n, err := testutil.GatherAndCount(registry, "tombolo_multicluster_leader_connected"); err != nil || n != 1 {
+			t.Errorf("%d series: %v", n, err)
+		}
+		want := fmt.Sprintf("# HELP tombolo_multicluster_exports ServiceExports of this cluster, by state: exported, "+
+			"pending or failed.\n# TYPE tombolo_multicluster_exports gauge\ntombolo_multicluster_exports{state=\"exported\"} 0\n"+
+			"tombolo_multicluster_exports{state=\"failed\"} 0\ntombolo_multicluster_exports{state=\"pending\"} %d\n",
+			len(v.ServiceExports))
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+			"tombolo_multicluster_exports"); err != nil {
+			t.Error(err)
+		}
+		stop()
+		if n, err := testutil.GatherAndCount(registry); err != nil || n != 0 {
+			t.Errorf("%d series are left: %v", n, err)
+		}
 	}
 }
