@@ -108,7 +108,7 @@ func (t *tables) memberStates() map[string]string {
 // exportStates counts the ResourceExports by state. Exports that are or will be deleted do not count.
 func (t *tables) exportStates() map[string]int {
 	out := map[string]int{succeeded: 0, failed: 0}
-	for _, row := range t.facts.exports.All() {
+	for _, row := range t.facts.exports.Unordered() {
 		have, _ := t.facts.written.Get(row.Key)
 		conditions := have.Conditions
 		step, _ := t.steps.exportSteps.Get(row.Key)
@@ -132,7 +132,7 @@ func (t *tables) exportStates() map[string]int {
 // conflicts counts the Services with contradictions, by reason.
 func (t *tables) conflicts() map[string]int {
 	out := map[string]int{}
-	for _, row := range t.services.All() {
+	for _, row := range t.services.Unordered() {
 		if row.Value.Conflict == nil {
 			continue
 		}

@@ -187,12 +187,14 @@ func TestStateMetricsStartAgain(t *testing.T) {
 		if n, err := testutil.GatherAndCount(registry, "tombolo_multicluster_leader_connected"); err != nil || n != 1 {
 			t.Errorf("%d series: %v", n, err)
 		}
-		want := fmt.Sprintf("# HELP tombolo_multicluster_exports ServiceExports of this cluster, by state: exported, "+
-			"pending or failed.\n# TYPE tombolo_multicluster_exports gauge\ntombolo_multicluster_exports{state=\"exported\"} 0\n"+
-			"tombolo_multicluster_exports{state=\"failed\"} 0\ntombolo_multicluster_exports{state=\"pending\"} %d\n",
-			len(v.ServiceExports))
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
-			"tombolo_multicluster_exports"); err != nil {
+		want := fmt.Sprintf(`# HELP tombolo_multicluster_exports ServiceExports of this cluster, by state: `+
+			`exported, pending or failed.
+# TYPE tombolo_multicluster_exports gauge
+tombolo_multicluster_exports{state="exported"} 0
+tombolo_multicluster_exports{state="failed"} 0
+tombolo_multicluster_exports{state="pending"} %d
+`, len(v.ServiceExports))
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tombolo_multicluster_exports"); err != nil {
 			t.Error(err)
 		}
 		stop()

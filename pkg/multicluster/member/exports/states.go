@@ -19,7 +19,7 @@ const (
 // are, the existing ones count.
 func (t *Tables) States() (states, conflicts map[string]int) {
 	states, conflicts = map[string]int{Exported: 0, Pending: 0, Failed: 0}, map[string]int{}
-	for _, row := range t.ServiceExports.All() {
+	for _, row := range t.ServiceExports.Unordered() {
 		conditions, _ := t.Validity.Get(row.Key)
 		if len(conditions) == 0 {
 			conditions = row.Value.Status.Conditions

@@ -22,7 +22,7 @@ const (
 func (t *Tables) States(m membership.Membership) map[string]int {
 	states, seen := map[string]int{Imported: 0, Pending: 0, Failed: 0, Skipped: 0},
 		map[derive.Object]bool{}
-	for _, row := range t.base.ResourceImports.All() {
+	for _, row := range t.base.ResourceImports.Unordered() {
 		ri := row.Value
 		of := derive.Object{Namespace: ri.Spec.Namespace, Name: ri.Spec.Name}
 		if ri.Spec.Kind == multicluster.ServiceImportKind && ri.DeletionTimestamp.IsZero() && m.IsFor(ri) && !seen[of] {
