@@ -22,6 +22,8 @@ type metric struct {
 var exposers = [][2]string{
 	{"pkg/observe/relay", "relay"},
 	{"pkg/observe/metrics", "agents, leader, member"},
+	{"pkg/multicluster/leader", "leader"},
+	{"pkg/multicluster/member", "member"},
 	{"pkg/agent", "agents"},
 	{"pkg/openflow", "agents"},
 }

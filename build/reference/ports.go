@@ -62,7 +62,8 @@ func listeners(a agent.Config, c controller.Config) []port {
 		{"`tombolo-controller observe`", tcp(api.RelayPort) + " of its Pod", "agents and readers",
 			"The relay, with TLS and tokens."},
 		{"`tombolo-controller leader`, `member`, `policy`", "TCP, off by default", "Prometheus",
-			"`/metrics`, where `metrics.bindAddress` or the flag `--metrics` sets an address."},
+			"`/metrics`, where `metrics.bindAddress` or the flag `--metrics` sets an address. With TLS and tokens, except " +
+				"at a loopback address."},
 	}
 }
 

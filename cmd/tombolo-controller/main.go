@@ -18,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/tombolo-net/tombolo/cmd/tombolo-controller/flags"
@@ -168,7 +167,7 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 
 		Scheme:                 scheme,
 		HealthProbeBindAddress: cfg.Health.HealthProbeBindAddress,
-		Metrics:                metricsserver.Options{BindAddress: cfg.Metrics.BindAddress},
+		Metrics:                metricsAt(cfg.Metrics.BindAddress),
 		WebhookServer:          ctrlwebhook.NewServer(options),
 	})
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/tombolo-net/tombolo/cmd/tombolo-controller/flags"
@@ -46,7 +45,7 @@ func runPolicy(ctx context.Context, f flags.Policy) error {
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: f.WebhookHost, Port: f.WebhookPort,
 			TLSOpts: []func(*tls.Config){certificate.TLS}}),
 		HealthProbeBindAddress: f.Health,
-		Metrics:                metricsserver.Options{BindAddress: f.Metrics},
+		Metrics:                metricsAt(f.Metrics),
 	})
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)

@@ -235,8 +235,9 @@ func memberEast(t *testing.T, admin client.Client, config *rest.Config) client.C
 	return c
 }
 
-// startReplica runs a process of the controller as the manifest's ServiceAccount until the test ends.
-func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
+// startReplica runs a process of the controller as the manifest's ServiceAccount until the test ends. more are lines of
+// its configuration.
+func startReplica(t *testing.T, server *rest.Config, proxy *balancer, more ...string) *replica {
 	t.Helper()
 	dir := t.TempDir()
 	r := &replica{webhook: freeAddress(t), health: freeAddress(t), ended: make(chan struct{}),
@@ -248,7 +249,7 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	// Antrea's files have leaderElect: false, and our manifests two replicas: still only one of them writes.
 	config := fmt.Sprintf(
 		"health: {healthProbeBindAddress: %q}\nwebhook: {host: %q, port: %s}\nleaderElection: {leaderElect: false, "+
-			"leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n", r.health, host, port)
+			"leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n%s\n", r.health, host, port, strings.Join(more, "\n"))
 	access := clientcmdapi.NewConfig()
 	access.Clusters["c"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
 	access.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: server.BearerToken,

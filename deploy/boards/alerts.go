@@ -84,6 +84,65 @@ var alerts = []alert{
 		Remedy:   "`tombolo get latency` on both Gateways shows loss, time and size of each way.",
 	},
 	{
+		Name: "TomboloLeaderNotConnected",
+		Expr: `max without (pod, instance) (tombolo_multicluster_leader_connected) == 0`, For: "5m", Severity: "critical",
+		Summary: "The member controller in Namespace {{ $labels.namespace }} is not connected to its leader.",
+		Meaning: "Traffic to known Services goes on. Changes of other clusters do not arrive, and own changes are not " +
+			"published. After 24 hours the leader removes the cluster.",
+		Remedy: "`kubectl describe clusterset -n NAMESPACE` shows the error with its remedy.",
+	},
+	{
+		Name: "TomboloMemberDisconnected",
+		Expr: `max without (pod, instance) (tombolo_multicluster_member_info{state="disconnected"}) > 0`, For: "5m",
+		Severity: "warning",
+		Summary:  "Cluster {{ $labels.peer }} is disconnected from the leader in Namespace {{ $labels.namespace }}.",
+		Meaning: "The leader receives no heartbeats of the member. Its Services stay imported. After 24 hours the leader " +
+			"removes them.",
+		Remedy: "See in the member whether its controller runs, and the status of its ClusterSet.",
+	},
+	{
+		Name: "TomboloExportsFailed",
+		Expr: `max without (pod, instance) (tombolo_multicluster_exports{state="failed"}) > 0`, For: "10m",
+		Severity: "warning",
+		Summary:  "{{ $value }} ServiceExports of this cluster fail.",
+		Meaning:  "Other clusters do not get the Services, or keep an earlier state of them.",
+		Remedy:   "`kubectl get serviceexports -A -o yaml` shows the conditions Valid and Ready with the fault.",
+	},
+	{
+		Name: "TomboloExportsConflict",
+		Expr: `max without (pod, instance) (tombolo_multicluster_conflicts) > 0`, For: "10m", Severity: "warning",
+		Summary: "{{ $value }} ServiceExports contradict exports of other clusters: {{ $labels.reason }}.",
+		Meaning: "The oldest export decides, or the import has the union. Some endpoints may get no requests.",
+		Remedy:  "`kubectl get serviceexports -A -o yaml` shows both values in the condition Conflict.",
+	},
+	{
+		Name: "TomboloImportsFailed",
+		Expr: `max without (pod, instance) (tombolo_multicluster_imports{state="failed"}) > 0`, For: "10m",
+		Severity: "warning",
+		Summary:  "{{ $value }} Services of other clusters cannot be imported.",
+		Meaning:  "Pods of this cluster do not reach these Services by their names in the ClusterSet.",
+		Remedy: "`kubectl get events -A --field-selector type=Warning` and the conditions of ServiceImports have the " +
+			"faults.",
+	},
+	{
+		Name: "TomboloLeaderExportsFailed",
+		Expr: `max without (pod, instance) (tombolo_multicluster_leader_exports{state="failed"}) > 0`, For: "10m",
+		Severity: "warning",
+		Summary:  "The leader in Namespace {{ $labels.namespace }} does not import {{ $value }} ResourceExports.",
+		Meaning:  "No cluster gets these Services, ranges, labels or policies.",
+		Remedy:   "`kubectl get resourceexports -n NAMESPACE -o yaml` shows the fault in the condition Failure of each.",
+	},
+	{
+		Name: "TomboloMulticlusterProblems",
+		Expr: `sum without (reason) (tombolo_multicluster_problems{reason!="NamespaceNotFound"} or ` +
+			`tombolo_multicluster_leader_problems) > 0`,
+		For: "1h", Severity: "warning",
+		Summary: "The multi-cluster controller in Namespace {{ $labels.namespace }} reports {{ $value }} Problems.",
+		Meaning: "Parts of objects have no effect. Services whose Namespace does not exist here do not count.",
+		Remedy: "`kubectl get events -A --field-selector type=Warning` shows them with the remedy. The log of the leader's " +
+			"controller has the leader's.",
+	},
+	{
 		Name: "TomboloNodeNotAnswering", Expr: `increase(tombolo_node_probes_lost_total[5m]) >= 3`, For: "5m",
 		Severity: "warning",
 		Summary:  "Node {{ $labels.peer_node }} does not answer probes of Node {{ $labels.node }}.",

@@ -110,6 +110,52 @@ var cases = map[string]struct{ fires, quiet []series }{
 		quiet: []series{{`tombolo_multicluster_way_probes_lost_total{node="a",peer="w",to="1"}`: "0+0.5x400"},
 			{`tombolo_multicluster_way_probes_lost_total{node="a",peer="w",to="1"}`: "0+60x300 stale"}},
 	},
+	"TomboloLeaderNotConnected": {
+		fires: []series{{`tombolo_multicluster_leader_connected{pod="a"}`: "0x400"},
+			{`tombolo_multicluster_leader_connected{pod="a"}`: "0x300 stale", // another replica is elected
+				`tombolo_multicluster_leader_connected{pod="b"}`: "_x301 0x98"}},
+		quiet: []series{{`tombolo_multicluster_leader_connected{pod="a"}`: "1x400"},
+			{`tombolo_multicluster_leader_connected{pod="a"}`: "0x300 1x99"},
+			{`tombolo_multicluster_leader_connected{pod="a"}`: "0x300 stale"}}, // this cluster has left
+	},
+	"TomboloMemberDisconnected": {
+		fires: []series{{`tombolo_multicluster_member_info{peer="w",state="disconnected"}`: "1x400",
+			`tombolo_multicluster_member_info{peer="n",state="connected"}`: "1x400"}},
+		quiet: []series{{`tombolo_multicluster_member_info{peer="w",state="connected"}`: "1x400"},
+			{`tombolo_multicluster_member_info{peer="w",state="disconnected"}`: "1x300 stale",
+				`tombolo_multicluster_member_info{peer="w",state="connected"}`: "_x301 1x98"},
+			{`tombolo_multicluster_member_info{peer="w",state="disconnected"}`: "1x300 stale"}}, // the cluster has left
+	},
+	"TomboloExportsFailed": {
+		fires: []series{{`tombolo_multicluster_exports{state="failed"}`: "2x400"}},
+		quiet: []series{{`tombolo_multicluster_exports{state="failed"}`: "0x400",
+			`tombolo_multicluster_exports{state="pending"}`:  "3x400",
+			`tombolo_multicluster_exports{state="exported"}`: "9x400"},
+			{`tombolo_multicluster_exports{state="failed"}`: "2x300 0x99"},
+			{`tombolo_multicluster_exports{state="failed"}`: "2x300 stale"}},
+	},
+	"TomboloExportsConflict": {
+		fires: []series{{`tombolo_multicluster_conflicts{reason="PortConflict"}`: "1x400"}},
+		quiet: []series{{`tombolo_multicluster_conflicts{reason="PortConflict"}`: "1x300 stale"}},
+	},
+	"TomboloImportsFailed": {
+		fires: []series{{`tombolo_multicluster_imports{state="failed"}`: "1x400"}},
+		quiet: []series{{`tombolo_multicluster_imports{state="failed"}`: "0x400",
+			`tombolo_multicluster_imports{state="skipped"}`: "3x400"},
+			{`tombolo_multicluster_imports{state="failed"}`: "1x300 stale"}},
+	},
+	"TomboloLeaderExportsFailed": {
+		fires: []series{{`tombolo_multicluster_leader_exports{state="failed"}`: "1x400"}},
+		quiet: []series{{`tombolo_multicluster_leader_exports{state="failed"}`: "1x300 0x99",
+			`tombolo_multicluster_leader_exports{state="succeeded"}`: "9x400"},
+			{`tombolo_multicluster_leader_exports{state="failed"}`: "1x300 stale"}},
+	},
+	"TomboloMulticlusterProblems": {
+		fires: []series{{`tombolo_multicluster_problems{pod="a",reason="ConvergeFailure"}`: "1x400"},
+			{`tombolo_multicluster_leader_problems{pod="b",reason="MultipleClusterSets"}`: "1x400"}},
+		quiet: []series{{`tombolo_multicluster_problems{pod="a",reason="NamespaceNotFound"}`: "4x400"},
+			{`tombolo_multicluster_problems{pod="a",reason="ConvergeFailure"}`: "1x300 stale"}},
+	},
 	"TomboloNodeNotAnswering": {
 		fires: []series{{`tombolo_node_probes_lost_total{node="a",peer_node="b",to="1"}`: "0+1x400"}},
 		quiet: []series{{`tombolo_node_probes_lost_total{node="a",peer_node="b",to="1"}`: "0+0.4x400"},

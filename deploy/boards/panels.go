@@ -6,7 +6,7 @@ type board struct {
 	Panels                  []panel
 }
 
-// panel is a graph over time. Its queries are by Node unless they say otherwise.
+// panel is a graph over time.
 type panel struct {
 	Title, Description, Unit string
 	Queries                  []query
@@ -20,6 +20,36 @@ const on = `node=~"$node"`
 
 // boards are all dashboards.
 var boards = []board{
+	{
+		UID: "tombolo-clusterset", Title: "Tombolo: ClusterSet",
+		Description: "The leader's and the members' controllers: who is connected, and which exports and imports work.",
+		Panels: []panel{
+			{"Members by state", "The leader removes a member that is disconnected for 24 hours.", "short",
+				[]query{{`sum by (namespace, state) (tombolo_multicluster_member_info)`, "{{namespace}} {{state}}"}}},
+			{"Time since the last heartbeat of members", "Members report every ten seconds.", "s",
+				[]query{{`time() - max by (namespace, peer) (tombolo_multicluster_member_last_report_timestamp_seconds)`,
+					"{{peer}}"}}},
+			{"Members that are connected to their leader", "0: kubectl describe clusterset shows the error.", "short",
+				[]query{{`max without (pod, instance) (tombolo_multicluster_leader_connected)`, "{{namespace}}"}}},
+			{"Time since the leader accepted an announcement", "This cluster announces itself every ten seconds.", "s",
+				[]query{{`time() - max without (pod, instance) (tombolo_multicluster_leader_last_sync_timestamp_seconds)`,
+					"{{namespace}}"}}},
+			{"Other clusters by state", "gone: no packet reaches it. withdrawn: the leader lacks its announcement.", "short",
+				[]query{{`sum by (state) (tombolo_multicluster_peer_info)`, "{{state}}"}}},
+			{"Exports of Services by state", "The conditions of ServiceExports have the fault of failed ones.", "short",
+				[]query{{`sum by (state) (tombolo_multicluster_exports)`, "{{state}}"}}},
+			{"Imports of Services by state", "skipped: the Namespace does not exist in this cluster.", "short",
+				[]query{{`sum by (state) (tombolo_multicluster_imports)`, "{{state}}"}}},
+			{"Conflicts by reason", "Exports of a Service that contradict each other, here and at the leader.", "short",
+				[]query{{`sum by (reason) (tombolo_multicluster_conflicts)`, "{{reason}}"},
+					{`sum by (reason) (tombolo_multicluster_leader_conflicts)`, "leader {{reason}}"}}},
+			{"ResourceExports at the leader by state", "The conditions of failed ones have the fault.", "short",
+				[]query{{`sum by (state) (tombolo_multicluster_leader_exports)`, "{{state}}"}}},
+			{"Problems of the controllers by reason", "Events and conditions have the object and the remedy.", "short",
+				[]query{{`sum by (reason) (tombolo_multicluster_problems)`, "{{reason}}"},
+					{`sum by (reason) (tombolo_multicluster_leader_problems)`, "leader {{reason}}"}}},
+		},
+	},
 	{
 		UID: "tombolo-ways", Title: "Tombolo: ways between clusters",
 		Description: "From which Node to which Gateway of which cluster packets get through.",

@@ -261,7 +261,8 @@ func TestDisruptionBudgets(t *testing.T) {
 	}
 }
 
-// TestPodMonitor is for the port that the controller serves metrics at.
+// TestPodMonitor is for the port that the controller serves metrics at. The PodMonitor has a token that is good for
+// them.
 func TestPodMonitor(t *testing.T) {
 	_, manifest := rendered(t, Multicluster, "kube-system",
 		readValues(t, "metrics: {bindAddress: '[::]:8081'}\npodMonitor: true"))
@@ -270,12 +271,45 @@ func TestPodMonitor(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"name": "metrics", "containerPort": float64(8081)}, at(t, ports, 2)); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}
-	monitor := found(t, manifest, "PodMonitor", "antrea-mc-controller")
-	if at(t, monitor, "spec", "podMetricsEndpoints", 0, "port") != "metrics" {
-		t.Error("the PodMonitor names no port of the Pods")
+	endpoint := at(t, found(t, manifest, "PodMonitor", "antrea-mc-controller"), "spec", "podMetricsEndpoints", 0)
+	if at(t, endpoint, "port") != "metrics" || at(t, endpoint, "scheme") != "https" {
+		t.Errorf("the PodMonitor reads %v", endpoint)
 	}
-	if _, err := Render(".", Multicluster, "kube-system", given(readValues(t, "podMonitor: true"))); err == nil ||
-		!strings.Contains(err.Error(), "podMonitor: the controller has no metrics") {
-		t.Errorf("without metrics: %v", err)
+	secret := found(t, manifest, "Secret", at(t, endpoint, "authorization", "credentials", "name").(string))
+	account := at(t, secret, "metadata", "annotations", "kubernetes.io/service-account.name")
+	binding := found(t, manifest, "ClusterRoleBinding", "antrea-mc-metrics")
+	if at(t, binding, "subjects", 0, "name") != account || found(t, manifest, "ServiceAccount", account.(string)) == nil {
+		t.Errorf("the token is of account %v, and the right of %v", account, at(t, binding, "subjects"))
+	}
+	role := found(t, manifest, "ClusterRole", at(t, binding, "roleRef", "name").(string))
+	want := []any{map[string]any{"nonResourceURLs": []any{"/metrics"}, "verbs": []any{"get"}}}
+	if diff := cmp.Diff(want, role["rules"]); diff != "" {
+		t.Errorf("rights of the token: -want +have:\n%s", diff)
+	}
+	for values, want := range map[string]string{
+		"podMonitor: true": "podMonitor: the controller has no metrics",
+		"podMonitor: true\nmetrics: {bindAddress: '127.0.0.1:8081'}": "podMonitor: Prometheus does not reach the loopback " +
+			"address",
+	} {
+		if _, err := Render(".", Multicluster, "kube-system", given(readValues(t, values))); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", values, err)
+		}
+	}
+}
+
+// TestReviews lets the controller ask about tokens only if other machines reach its metrics.
+func TestReviews(t *testing.T) {
+	for address, want := range map[string]bool{"0": false, ":8081": true, "0.0.0.0:8081": true, "[::]:8081": true,
+		"10.0.0.1:8081": true, "127.0.0.1:8081": false, "127.1.2.3:8081": false, "localhost:8081": false,
+		"[::1]:8081": false, "127.0.0.1.example:8081": true, "localhost.example:8081": true} {
+		for role, name := range map[string]string{"leader": "area-antrea-mc-controller-reviews",
+			"member": "antrea-mc-controller-reviews"} {
+			_, manifest := rendered(t, Multicluster, "area",
+				readValues(t, "role: "+role+"\nmetrics: {bindAddress: '"+address+"'}"))
+			if have := found(t, manifest, "ClusterRoleBinding", name) != nil; have != want {
+				t.Errorf("%s at %s: a binding: %t, want %t", role, address, have, want)
+			}
+		}
 	}
 }

@@ -68,7 +68,7 @@ func controllerSchema() schema {
 	all["replicas"] = number(0, 8, "number of the controller's Pods; one of them is elected")
 	all["disruptionBudgets"] = of("boolean", "make a PodDisruptionBudget if there is more than one replica")
 	all["podMonitor"] = of("boolean",
-		"make a PodMonitor of the Prometheus Operator for the controller; it needs metrics.bindAddress")
+		"make a PodMonitor of the Prometheus Operator for the controller, with a token; it needs metrics.bindAddress")
 	all["images"] = imagesSchema()
 	all["pods"] = object("Pods by workload", schema{
 		"controller": podsSchema("Deployment antrea-mc-controller", "resources", "extraArgs"),

@@ -571,3 +571,19 @@ func TestTogether(t *testing.T) {
 		t.Errorf("%d of %d passes saw half a move", wrong, passes)
 	}
 }
+
+// TestUnordered has the same rows as All.
+func TestUnordered(t *testing.T) {
+	e := New()
+	in := NewSource[Name, int](e, "in")
+	for i, n := range []Name{"c", "a", "b"} {
+		in.Set(n, i+1)
+	}
+	in.Loaded()
+	e.Pass()
+	have := in.Unordered()
+	slices.SortFunc(have, func(a, b Row[Name, int]) int { return a.Key.Compare(b.Key) })
+	if diff := gocmp.Diff(in.All(), have); diff != "" || len(have) != 3 {
+		t.Errorf("%d rows, -want +have:\n%s", len(have), diff)
+	}
+}

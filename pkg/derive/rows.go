@@ -234,6 +234,18 @@ func (r *rows[K, V]) All() []Row[K, V] {
 	return sortedRows(r.m)
 }
 
+// Unordered returns all rows in any order. Passes wait less than for All, which sorts. Like All, it may be called from
+// any goroutine, but not by functions of tables.
+func (r *rows[K, V]) Unordered() []Row[K, V] {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]Row[K, V], 0, len(r.m))
+	for k, v := range r.m {
+		out = append(out, Row[K, V]{k, v})
+	}
+	return out
+}
+
 // Watch makes the evaluating goroutine call f after each pass that has changed rows, with the changes ordered by key. f
 // should hand them to a writer and return, without doing the work itself.
 func (r *rows[K, V]) Watch(f func([]Change[K, V])) { r.watches = append(r.watches, f) }

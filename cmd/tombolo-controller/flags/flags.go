@@ -82,7 +82,8 @@ func (c *commands) policy() *cobra.Command {
 	cmd := c.command("policy", "Run in every cluster: write the status of policies and groups, and check what is written "+
 		"of them", func(ctx context.Context) error { return c.run.Policy(ctx, f) })
 	cmd.Flags().StringVar(&f.Health, "health", ":8080", healthUsage)
-	cmd.Flags().StringVar(&f.Metrics, "metrics", "0", "address of /metrics; 0 for none")
+	cmd.Flags().StringVar(&f.Metrics, "metrics", "0",
+		"address of /metrics, with TLS and for readers with tokens except at a loopback address; 0 for none")
 	cmd.Flags().StringVar(&f.WebhookHost, "webhook-host", "",
 		"address that the webhooks listen at; all of them without it")
 	cmd.Flags().IntVar(&f.WebhookPort, "webhook-port", 9443, "port of the webhooks")

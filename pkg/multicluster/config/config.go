@@ -44,7 +44,8 @@ type Config struct {
 		HealthProbeBindAddress string `json:"healthProbeBindAddress,omitempty"`
 	} `json:"health,omitempty"`
 	Metrics struct {
-		// BindAddress is the address of /metrics, such as ":8081". With "0" there is no listener.
+		// BindAddress is the address of /metrics, such as ":8081". With "0" there is no listener. Except at a loopback
+		// address it has TLS, and readers need a token.
 		BindAddress string `json:"bindAddress,omitempty"`
 	} `json:"metrics,omitempty"`
 	Webhook struct {

@@ -127,13 +127,27 @@ func (c *clock) announced(changes []derive.Change[derive.Object, announce], now 
 
 // judge writes the state of a member to the tables.
 func (c *clock) judge(key derive.Object, s *sighting, before silences, now time.Time) {
-	var since time.Time
-	if s.Touched.IsZero() { // else this controller has seen for itself
-		if t, known := before.of(s.last.Fact); known {
-			since = t
-		}
+	c.say(key, liveOf(s.Sighting, s.last, s.disconnected(before), now))
+}
+
+// disconnected returns when a member became disconnected, if only the ClusterSet's status has the time.
+func (s *sighting) disconnected(before silences) time.Time {
+	if t, known := before.of(s.last.Fact); known && s.Touched.IsZero() { // else this controller has seen for itself
+		return t
 	}
-	c.say(key, liveOf(s.Sighting, s.last, since, now))
+	return time.Time{}
+}
+
+// reports returns the times of the last heartbeats, by announcement.
+func (c *clock) reports() map[derive.Object]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := silencesOf(values(c.t.facts.sets.All())...)
+	out := map[derive.Object]time.Time{}
+	for key, s := range c.seen {
+		out[key] = lastReport(s.Sighting, s.last, s.disconnected(before))
+	}
+	return out
 }
 
 func (c *clock) say(key derive.Object, l live) {

@@ -135,7 +135,7 @@ func (c *controller) refused(of retry.Offer, p *problem.Problem) {
 
 // Start runs the controller until ctx ends. The manager calls it.
 func (c *controller) Start(ctx context.Context) error {
-	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
+	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops, newStateMetrics(c))()
 	var running sync.WaitGroup
 	if c.watcher != nil {
 		running.Go(func() { c.watcher.Run(ctx) })

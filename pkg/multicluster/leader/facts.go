@@ -181,14 +181,20 @@ func liveOf(seen Sighting, a announce, since, now time.Time) live {
 	return l
 }
 
-// expired reports whether a member has been disconnected for too long. If this controller has seen a heartbeat, the
-// time of that heartbeat counts. Otherwise the time stamp of the announcement counts, from the member's clock. If the
-// time stamp is in the future, two other times bound it. One is the time of the first sighting. The other is the time
-// at which a leader found the member disconnected, which the ClusterSet's status keeps over restarts. If the time stamp
-// is long past, the member's clock may be behind, so the member gets some time for another heartbeat.
+// expired reports whether a member has been disconnected for too long. If the time stamp is long past and this
+// controller has seen no heartbeat, the member's clock may be behind. Then the member gets some time for another one.
 func expired(seen Sighting, a announce, since, now time.Time) bool {
+	return now.Sub(lastReport(seen, a, since)) > expireAfter &&
+		(!seen.Touched.IsZero() || now.Sub(seen.First) > listenFor)
+}
+
+// lastReport returns the time of a member's last heartbeat. If this controller has seen a heartbeat, the time of that
+// heartbeat counts. Otherwise the time stamp of the announcement counts, from the member's clock. If the time stamp is
+// in the future, two other times bound it. One is the time of the first sighting. The other is the time at which a
+// leader found the member disconnected, which the ClusterSet's status keeps over restarts.
+func lastReport(seen Sighting, a announce, since time.Time) time.Time {
 	if !seen.Touched.IsZero() {
-		return now.Sub(seen.Touched) > expireAfter
+		return seen.Touched
 	}
 	last := a.Fact.CreationTimestamp.Time // without a readable time stamp
 	if t, err := time.Parse(time.RFC3339, a.Touched); err == nil {
@@ -200,7 +206,7 @@ func expired(seen Sighting, a announce, since, now time.Time) bool {
 	if !since.IsZero() && last.After(since) {
 		last = since
 	}
-	return now.Sub(last) > expireAfter && now.Sub(seen.First) > listenFor
+	return last
 }
 
 // inOrder sorts by age, then name: the order in which exports win conflicts.

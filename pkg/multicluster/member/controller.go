@@ -309,7 +309,7 @@ func (c *controller) holdWrites() {
 
 // Start runs the controller until ctx ends.
 func (c *controller) Start(ctx context.Context) error {
-	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
+	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops, newStateMetrics(c))()
 	t := c.tables
 	watcher, err := watch.New(c.kube, c.log, t.Cluster.All()...)
 	if err != nil {
@@ -342,13 +342,17 @@ func (c *controller) report(ctx context.Context) {
 		case <-c.reporting:
 		case <-again.C:
 		}
-		paced := c.pacedWrites.Problems()
-		paced = paced[:min(1, len(paced))] // the other Problems of labels often have the same cause
-		if !c.reporter.report(
-			slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems(), paced)) {
+		if !c.reporter.report(c.problems()) {
 			again.Reset(reportAgain)
 		}
 	}
+}
+
+// problems returns the Problems of tables and writes.
+func (c *controller) problems() []problem.Problem {
+	paced := c.pacedWrites.Problems()
+	paced = paced[:min(1, len(paced))] // the other Problems of labels often have the same cause
+	return slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems(), paced)
 }
 
 // connect makes the connection to the leader that the membership asks for.

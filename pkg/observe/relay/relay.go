@@ -19,12 +19,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
-	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/tombolo-net/tombolo/pkg/certs"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/reviews"
 )
 
 // Bounds of the server.
@@ -64,16 +63,12 @@ func CertificateNames() certs.Names {
 
 // New returns a Relay that serves nothing yet.
 func New(o Options) (*Relay, error) {
-	tokens, err := authenticationv1.NewForConfig(o.Config)
+	tokens, access, err := reviews.Clients(o.Config, nil)
 	if err != nil {
-		return nil, fmt.Errorf("make the client for reviews of tokens: %w", err)
-	}
-	access, err := authorizationv1.NewForConfig(o.Config)
-	if err != nil {
-		return nil, fmt.Errorf("make the client for reviews of access: %w", err)
+		return nil, err
 	}
 	r := &Relay{options: o, nodes: newNodes(o.Log), log: o.Log,
-		who: newReviewer(tokens.TokenReviews(), access.SubjectAccessReviews(), o.Agents),
+		who: newReviewer(tokens, access, o.Agents),
 		records: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tombolo_observe_relay_records_total",
 			Help: "Records that the relay has read for readers, by what became of them."}, []string{"result"}),
 	}

@@ -2,32 +2,16 @@ package relay
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
-)
-
-// Bounds of reviews. A right that is taken away ends within the times.
-const (
-	reviewLimit = 5 * time.Second
-	reviewsMost = 64 // at a time
-	cached      = 4096
-	userKept    = time.Minute
-	allowedKept = time.Minute
-	deniedKept  = 5 * time.Second
-	maxToken    = 16 << 10
+	"github.com/tombolo-net/tombolo/pkg/reviews"
 )
 
 // nodeName is the key of a token's claim with the Node of the Pod for which the token was issued. API servers since
@@ -35,30 +19,21 @@ const (
 const nodeName = "authentication.kubernetes.io/node-name"
 
 // user is who asks.
-type user struct {
-	authentication.UserInfo
-	key string // of caches
-}
+type user = reviews.User
 
 // reviewer asks the API server about tokens and rights.
 type reviewer struct {
-	tokens  authenticationv1.TokenReviewInterface
-	access  authorizationv1.SubjectAccessReviewInterface
+	*reviews.Reviewer
 	agents  string
-	known   *cache.LRUExpireCache // user by the hash of a token; nil for a token that is not good
-	rights  *cache.LRUExpireCache // bool by user and right
-	slots   chan struct{}
 	reviews *prometheus.CounterVec
 }
 
 func newReviewer(t authenticationv1.TokenReviewInterface, a authorizationv1.SubjectAccessReviewInterface,
 	agents string) *reviewer {
-	return &reviewer{
-		tokens: t, access: a, agents: agents, known: cache.NewLRUExpireCache(cached),
-		rights: cache.NewLRUExpireCache(cached), slots: make(chan struct{}, reviewsMost),
-		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tombolo_observe_relay_reviews_total",
-			Help: "Questions to the API server about tokens and rights, by kind and result."}, []string{"kind", "result"}),
-	}
+	count := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tombolo_observe_relay_reviews_total",
+		Help: "Questions to the API server about tokens and rights, by kind and result."}, []string{"kind", "result"})
+	return &reviewer{agents: agents, reviews: count,
+		Reviewer: reviews.New(t, a, func(kind, result string) { count.WithLabelValues(kind, result).Inc() })}
 }
 
 // node returns the Node that a token of an agent was issued for.
@@ -67,7 +42,7 @@ func (r *reviewer) node(ctx context.Context, q *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	u, err := r.review(ctx, token, []string{api.RelayAudience})
+	u, err := r.Token(ctx, token, []string{api.RelayAudience})
 	switch {
 	case err != nil:
 		return "", err
@@ -88,114 +63,32 @@ func (r *reviewer) user(ctx context.Context, q *http.Request) (user, error) {
 	if err != nil {
 		return user{}, err
 	}
-	key := sha256.Sum256([]byte(token))
-	known, ok := r.known.Get(key)
-	if !ok {
-		u, err := r.review(ctx, token, []string{api.RelayAudience})
-		if err == nil && u == nil {
-			u, err = r.review(ctx, token, nil) // a token for the API server
-		}
-		if err != nil {
-			return user{}, err
-		}
-		known = u
-		kept := userKept
-		if u == nil {
-			kept = deniedKept
-		}
-		r.known.Add(key, known, kept)
+	u, err := r.User(ctx, token, []string{api.RelayAudience}, nil) // or a token for the API server
+	if err != nil {
+		return user{}, err
 	}
-	u := known.(*authentication.UserInfo)
 	if u == nil {
 		return user{}, failed(http.StatusUnauthorized, "the API server does not know the token: it has ended, or it is for "+
 			"another audience than %s", api.RelayAudience)
 	}
-	text, err := json.Marshal(u)
-	if err != nil {
-		return user{}, err
-	}
-	return user{*u, string(text)}, nil
+	return *u, nil
 }
 
 // bearer returns the token of a request.
 func bearer(q *http.Request) (string, error) {
-	token, ok := strings.CutPrefix(q.Header.Get("Authorization"), "Bearer ")
-	if !ok || token == "" || len(token) > maxToken {
+	token, ok := reviews.Bearer(q)
+	if !ok {
 		return "", failed(http.StatusUnauthorized, "a bearer token is needed: kubectl create token -n %s %s --audience %s",
 			api.RelayNamespace, api.ObserverAccount, api.RelayAudience)
 	}
 	return token, nil
 }
 
-// slot waits until a review may be made.
-func (r *reviewer) slot(ctx context.Context) (free func(), err error) {
-	select {
-	case r.slots <- struct{}{}:
-		return func() { <-r.slots }, nil
-	case <-ctx.Done():
-		return nil, failed(http.StatusServiceUnavailable, "too many tokens wait for their review; try again")
-	}
-}
-
-// review returns whose a token is, or nil if it is not good for any of the audiences.
-func (r *reviewer) review(ctx context.Context, token string, audiences []string) (*authentication.UserInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, reviewLimit)
-	defer cancel()
-	free, err := r.slot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer free()
-	answer, err := r.tokens.Create(ctx, &authentication.TokenReview{
-		Spec: authentication.TokenReviewSpec{Token: token, Audiences: audiences}}, metav1.CreateOptions{})
-	if err != nil {
-		r.reviews.WithLabelValues("token", "failed").Inc()
-		return nil, failed(http.StatusServiceUnavailable, "the API server cannot review the token: %s", err)
-	}
-	// An API server that knows no audiences returns none.
-	if !answer.Status.Authenticated || len(audiences) > 0 && len(answer.Status.Audiences) == 0 {
-		r.reviews.WithLabelValues("token", "denied").Inc()
-		return nil, nil
-	}
-	r.reviews.WithLabelValues("token", "allowed").Inc()
-	return &answer.Status.User, nil
-}
-
 // may reports whether a user has a right.
 func (r *reviewer) may(ctx context.Context, u user, a api.Access, name string) (bool, error) {
-	key := u.key + "\x00" + a.Resource + "\x00" + a.Verb + "\x00" + a.Namespace + "\x00" + name
-	if known, ok := r.rights.Get(key); ok {
-		return known.(bool), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, reviewLimit)
-	defer cancel()
-	free, err := r.slot(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer free()
-	extra := map[string]authorization.ExtraValue{}
-	for k, v := range u.Extra {
-		extra[k] = authorization.ExtraValue(v)
-	}
 	resource, sub, _ := strings.Cut(a.Resource, "/")
-	answer, err := r.access.Create(ctx, &authorization.SubjectAccessReview{Spec: authorization.SubjectAccessReviewSpec{
-		User: u.Username, Groups: u.Groups, UID: u.UID, Extra: extra,
-		ResourceAttributes: &authorization.ResourceAttributes{Group: a.Group, Resource: resource, Subresource: sub,
-			Verb: a.Verb, Namespace: a.Namespace, Name: name},
-	}}, metav1.CreateOptions{})
-	if err != nil {
-		r.reviews.WithLabelValues("access", "failed").Inc()
-		return false, failed(http.StatusServiceUnavailable, "the API server cannot review the access of %s: %s", u.Username,
-			err)
-	}
-	kept, result := deniedKept, "denied"
-	if answer.Status.Allowed {
-		kept, result = allowedKept, "allowed"
-	}
-	r.reviews.WithLabelValues("access", result).Inc()
-	r.rights.Add(key, answer.Status.Allowed, kept)
-	return answer.Status.Allowed, nil
+	return r.May(ctx, u, reviews.Right{Resource: authorization.ResourceAttributes{Group: a.Group, Resource: resource,
+		Subresource: sub, Verb: a.Verb, Namespace: a.Namespace, Name: name}})
 }
 
 // denied returns the answer to a user who lacks a right.

@@ -72,3 +72,8 @@ spec:
 {{- define "multicluster.metricsPort" -}}
 {{- if ne .Values.metrics.bindAddress "0" }}{{ splitList ":" .Values.metrics.bindAddress | last }}{{ end }}
 {{- end }}
+
+{{/* Whether metrics.bindAddress can be reached from other machines: then readers need a token. */}}
+{{- define "multicluster.metricsGuarded" -}}
+{{- if and (include "multicluster.metricsPort" .) (not (regexMatch "^(127[.0-9]*|localhost|\\[::1\\]):" .Values.metrics.bindAddress)) }}true{{ end }}
+{{- end }}
