@@ -577,6 +577,8 @@ func TestOwnServiceTraffic(t *testing.T) {
 		underlay.wholeChecksums(t, "hub")
 	}
 	states := ownNodes(nil)
+	serviceOf(states, "default", "own-host", "10.97.0.90:80", netip.AddrPortFrom(eastOne, 9090).String())
+	serviceOf(states, "default", "far-host", "10.97.0.91:80", netip.AddrPortFrom(eastTwo, 9090).String())
 	one := newNode(t, underlay, states["east1"], "east1", eastOne, "10.97.0.0/16")
 	two := newNode(t, underlay, states["east2"], "east2", eastTwo, "10.97.0.0/16")
 	for i, n := range []*realNode{one, two} {
@@ -587,8 +589,18 @@ func TestOwnServiceTraffic(t *testing.T) {
 			pod.serve(t, "udp", ":5353", fmt.Sprintf("east%d/pod%d", i+1, j+1))
 		}
 	}
+	// The agent's state of the host.
+	one.host.ip(t, "route add 10.50.0.2/32 dev gw0 src 10.11.0.1", "rule add not iif lo lookup 116",
+		fmt.Sprintf("route add 10.50.0.2/32 via %s dev gw0 onlink table 116", vip))
+	one.host.run(t, "nft", "add table ip pods; add chain ip pods c { type nat hook postrouting priority 100 ; }; "+
+		"add rule ip pods c ip saddr 10.50.0.2 oifname != gw0 masquerade")
+	one.host.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	one.host.serve(t, "tcp", ":9090", "east1/host")
+	two.host.serve(t, "tcp", ":9090", "east2/host")
 	blue, red := one.pods[2], one.pods[3]
 	for _, r := range []request{
+		{"its host", blue, "tcp", "10.97.0.90:80", []string{"east1/host 10.50.0.2"}},
+		{"another host", blue, "tcp", "10.97.0.91:80", []string{"east2/host 192.168.78.101"}},
 		{"on its Node", blue, "tcp", "10.97.0.50:80", []string{"east1/pod2 10.50.0.2"}},
 		{"on its Node by IPv6", blue, "tcp6", "[fd97::50]:80", []string{"east1/pod2 fd50::2"}},
 		{"on another Node", blue, "tcp", "10.97.0.51:80", []string{"east2/pod2 10.50.0.2"}},
@@ -606,6 +618,7 @@ func TestOwnServiceTraffic(t *testing.T) {
 		{"the server to its client", two.pods[1], "tcp", "10.50.0.2:8080", nil},
 		{"a server of its Node", one.pods[1], "tcp", "10.50.0.2:8080", nil},
 		{"by a Service", two.pods[1], "tcp", "10.97.0.61:80", nil},
+		{"another host by its address", blue, "tcp", "192.168.78.102:9090", nil},
 	} {
 		t.Run("nothing/"+r.name, func(t *testing.T) {
 			t.Parallel()
