@@ -267,8 +267,8 @@ func (l *Look) Rechecks() ([]Recheck, bool) {
 type tracked struct {
 	policy.Connection      // to the endpoint
 	service           bool // it was made to another address
-	// first is set if its client is a Pod of another Node in a VirtualNetwork of its own. left is set if such a Pod of this
-	// Node would leave the network by it.
+	// first is set if its client is a Pod of another Node in a VirtualNetwork of its own. left is set if such a Pod of
+	// this Node would leave the network by it.
 	first, left bool
 	rules       [2]uint32
 	ends        [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress

@@ -62,7 +62,7 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 			if len(here) == 0 {
 				return nil, nil
 			}
-			for _, row := range here { // also while the network is none of first interfaces any more
+			for _, row := range here { // also while spec.podNetwork is not set any more
 				out = append(out, row.Key.Namespace)
 			}
 			for _, row := range derive.List(r, owned, Self) {
@@ -92,8 +92,8 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 	return t
 }
 
-// rangesOfOthers returns ranges of Nodes, Services and other clusters, sorted. A Subnet meets none of them when it is
-// made. One may come later.
+// rangesOfOthers returns ranges of Nodes, Services and other clusters, sorted. One that meets a Subnet has come later
+// than the Subnet.
 func (t *ownTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
 	b := t.tenants.base
 	n := b.self(r)
@@ -115,10 +115,11 @@ func (t *ownTables) isTaken(r *derive.Reader, p netip.Prefix) bool {
 	return slices.ContainsFunc(taken, p.Overlaps)
 }
 
-// serves reports whether a Pod is in a network of its own, and has Services there. It has none while another owner has
-// its address.
+// serves reports whether a Pod is in a network of its own, and has Services there. It has no Services while another
+// owner has its address.
 func (t *ownTables) serves(r *derive.Reader, pod Pod) bool {
-	return t != nil && pod.First && !slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return t.isTaken(r, host(ip)) })
+	return t != nil && pod.First &&
+		!slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return t.isTaken(r, host(ip)) })
 }
 
 // confines reports whether the Services of a Namespace lead Pods in networks of their own to these networks alone.

@@ -123,7 +123,9 @@ func TestOwnServices(t *testing.T) {
 
 // TestOwnAnswersAlone has servers send to a client in a network of its own. Nothing but an answer arrives.
 func TestOwnAnswersAlone(t *testing.T) {
-	for _, test := range []struct{ from, service string }{{"east1 pod2", "10.97.0.50:80"}, {"east2 pod2", "10.97.0.51:80"}} {
+	for _, test := range []struct{ from, service string }{
+		{"east1 pod2", "10.97.0.50:80"}, {"east2 pod2", "10.97.0.51:80"},
+	} {
 		c := cableOf(t, ownNodes(nil))
 		arrives := func(p oftest.Packet) bool {
 			t.Helper()
@@ -247,7 +249,8 @@ func TestHostileOwn(t *testing.T) {
 	}
 }
 
-// TestOwnToOtherClusters has endpoints of another cluster. They do not admit the address, whichever Node is the Gateway.
+// TestOwnToOtherClusters has endpoints of another cluster, which does not admit the address. The client's Node drops
+// the packets, also on the Gateway.
 func TestOwnToOtherClusters(t *testing.T) {
 	states := ownNodes(nil)
 	serviceOf(states, "default", "imported", "10.97.0.80:80", "10.96.0.20:80")

@@ -133,8 +133,8 @@ func (d *demo) podNetwork(ctx context.Context, client *tenantPod) error {
 	return nil
 }
 
-// ownServices asks Services by their names. Pods on both Nodes reach the DNS server, a server of the default network and
-// one of their own. Servers see the addresses of their clients.
+// ownServices asks Services by their names. Pods on both Nodes reach the DNS server, a server of the default network
+// and one of their own. Servers see the addresses of their clients.
 func (d *demo) ownServices(ctx context.Context, pods []*tenantPod) error {
 	fmt.Print("\n" + strings.TrimSpace(sharedServices) + "\n\n")
 	if err := errors.Join(d.world.DNS(ctx, "east"), d.world.Apply(ctx, "east", sharedServices)); err != nil {
