@@ -27,7 +27,7 @@ import (
 type ownTables struct {
 	tenants  *tenantTables
 	entered  *derive.Table[derive.Object, tenant.ID] // networks of such Pods of this Node
-	confined *derive.Table[derive.Name, []string]    // one row: Namespaces of such networks; empty without such Pods here
+	confined *derive.Table[derive.Name, []string]    // one row: Namespaces of such networks
 	taken    *derive.Table[derive.Name, []netip.Prefix]
 	servers  *derive.Table[derive.Name, bool] // Namespaces of this Node's Pods in the default network
 }
@@ -58,11 +58,7 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 	})
 	t.confined = derive.NewTable(e, "confined-namespaces",
 		func(_ derive.Name, r *derive.Reader) (out []string, _ []problem.Problem) {
-			here := derive.All(r, t.entered)
-			if len(here) == 0 {
-				return nil, nil
-			}
-			for _, row := range here { // also while spec.podNetwork is not set any more
+			for _, row := range derive.All(r, t.entered) { // also while spec.podNetwork is not set any more
 				out = append(out, row.Key.Namespace)
 			}
 			for _, row := range derive.List(r, owned, Self) {
@@ -188,25 +184,35 @@ func (t *ownTables) aroundServices(r *derive.Reader, senders []tenant.ID, to net
 	return flows
 }
 
+// onlyClients returns the flows of a Node with servers. The blocks of other Nodes do not reach its host. They continue
+// no connection that another source has opened, such as a machine outside with a forged address: no policy would judge
+// the packet.
+func onlyClients(n Node) (flows []flow.Flow) {
+	for _, ip := range n.GatewayIPs {
+		flows = append(flows, flow.Flow{Table: Route, Priority: differ, Match: flow.All(source.Is(fromFirst),
+			flow.IPDst(host(ip)))})
+	}
+	for _, ip := range versions(n.Families) {
+		for _, other := range []uint64{fromTunnel, fromGateway, fromPod, fromPeer} {
+			flows = append(flows, flow.Flow{Table: ConntrackState, Priority: never,
+				Match: flow.All(ip, source.Is(fromFirst), generated.Is(0), flow.CTState("-new+est+trk"), markSource.Is(other))})
+		}
+	}
+	return flows
+}
+
 // answersTo returns the flows between Pods of this Node, as servers, and a block of another Node.
 func (t *ownTables) answersTo(r *derive.Reader, l nodeLink, block netip.Prefix) (flows []flow.Flow) {
 	if t.isTaken(r, block) {
 		return nil
 	}
-	same := func(ip netip.Addr) bool { return ip.Is4() == block.Addr().Is4() }
 	for _, cidr := range l.node.PodCIDRs {
-		if !same(cidr.Addr()) {
+		if cidr.Addr().Is4() != block.Addr().Is4() {
 			continue
 		}
 		for _, from := range l.to.sources() {
 			flows = append(flows, l.node.acceptTunnel(host(from), normal, fromFirst, flow.EthDst(InClusterMAC),
 				flow.IPSrc(block), flow.IPDst(cidr.Masked()))...)
-		}
-	}
-	for _, ip := range l.node.GatewayIPs {
-		if same(ip) {
-			flows = append(flows, flow.Flow{Table: Route, Priority: differ, Match: flow.All(source.Is(fromFirst),
-				flow.IPDst(host(ip)))})
 		}
 	}
 	return append(flows,

@@ -241,6 +241,23 @@ func TestHostileOwn(t *testing.T) {
 			}
 		})
 	}
+	// A connection that a machine outside has opened with the address is not the client's.
+	outside := cableOf(t, map[string]State{"east1": ownNodes(nil)["east1"]}).nodes["east1"]
+	p := oftest.Packet{InPort: gatewayPort, EthSrc: gwMAC, EthDst: podMACOne, IPSrc: addrOf("10.50.0.18"),
+		IPDst: addrOf("10.11.0.3"), Proto: oftest.TCP, SrcPort: 40000, DstPort: 80}
+	first := outside.Send(p)
+	if len(first.Outputs) != 1 {
+		t.Fatalf("a machine outside: %s", first)
+	}
+	back := first.Outputs[0].Packet.Reply()
+	back.InPort = 2
+	if r := outside.Send(back); len(r.Outputs) != 1 || r.Outputs[0].Port != gatewayPort {
+		t.Errorf("the answer to a machine outside: %s", r)
+	}
+	p.InPort, p.EthDst, p.TunSrc, p.TunDst = tunnelPort, InClusterMAC, eastTwo, eastOne
+	if r := outside.Send(p); len(r.Outputs) > 0 || r.Dropped != "ConntrackState" {
+		t.Errorf("a client in the connection of a machine outside: %s", r)
+	}
 	// Its own Pods have no Services, either.
 	c := cableOf(t, map[string]State{"east1": overlaps})
 	if w := c.send("east1 pod3", c.request("east1 pod3", "10.97.0.50:80", oftest.TCP)); w.String() !=
@@ -351,8 +368,9 @@ func TestOwnServersAreLazy(t *testing.T) {
 	without.Places, without.Networks = nil, nil
 	plain := flows(without)
 	extra := slices.DeleteFunc(flows(s), func(f string) bool { return slices.Contains(plain, f) })
-	// For each of four blocks: one to admit, two back. For each address of the gateway port one more.
-	if len(extra) != 4*3+2 {
+	// For each of two blocks of each network: one to admit, two back. Once for all: one for each address of the gateway
+	// port, and four for each version of IP. A flow of several networks is counted once.
+	if len(extra) != 4*3+2+8 {
 		t.Errorf("a Node of servers has %d further flows:\n%s", len(extra), strings.Join(extra, "\n"))
 	}
 	s.Pods, without.Pods = s.Pods[:0], s.Pods[:0]

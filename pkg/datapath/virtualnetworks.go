@@ -88,6 +88,9 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 		return e, nil
 	}
 	n := t.base.self(r)
+	if answers && n.Tunnels.Port != 0 {
+		e.Flows = onlyClients(n) // each such network has the same
+	}
 	_, here := derive.Get(r, t.entered, k)
 	for _, l := range v.Leases {
 		if !n.Families.Serve(l.Range.Gateway) {
