@@ -29,7 +29,7 @@ type ownTables struct {
 	entered  *derive.Table[derive.Object, tenant.ID] // networks of such Pods of this Node
 	confined *derive.Table[derive.Name, []string]    // one row: Namespaces of such networks
 	taken    *derive.Table[derive.Name, []netip.Prefix]
-	servers  *derive.Table[derive.Name, bool] // Namespaces of this Node's Pods in the default network
+	servers  *derive.Table[derive.Name, bool] // one row: a Pod of this Node is in the default network
 }
 
 // newOwnTables adds the tables that other features read.
@@ -80,11 +80,16 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 		}
 		return []derive.Name{derive.Name(p.Namespace)}
 	})
-	t.servers = derive.NewTable(e, "namespaces-of-servers",
+	spaces := derive.NewTable(e, "namespaces-of-servers",
 		func(namespace derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			place := tenants.placeOf(r, string(namespace))
 			return !place.Isolated() && !place.Closed(), nil
 		}, derive.KeysOfIndex(inDefault))
+	t.servers = derive.NewTable(e, "may-have-servers",
+		func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+			return slices.ContainsFunc(derive.All(r, spaces),
+				func(row derive.Row[derive.Name, bool]) bool { return row.Value }), nil
+		}, derive.KeysOf(b.Node))
 	return t
 }
 
@@ -138,12 +143,8 @@ func (t *ownTables) answers(r *derive.Reader, v tenant.VirtualNetwork) bool {
 	if t == nil || !v.Own || v.Place.Closed() {
 		return false
 	}
-	for _, row := range derive.All(r, t.servers) {
-		if row.Value {
-			return true
-		}
-	}
-	return false
+	servers, _ := derive.Get(r, t.servers, Self)
+	return servers
 }
 
 // base returns the flows of a Node with a Pod in a network of its own. Connections to Services of confined Namespaces
