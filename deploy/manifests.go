@@ -32,13 +32,13 @@ func Member(namespace string) string { return strings.ReplaceAll(member, MemberN
 var (
 	// image matches an image in the manifests; the charts' values.yaml has its form.
 	image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
-	// labels matches the labels of an object that have a version; the charts' _helpers.tpl has their form.
+	// labels matches the labels of an object that contain a version. The charts' _helpers.tpl defines their form.
 	labels = regexp.MustCompile(`(app\.kubernetes\.io/version: )"dev"(, helm\.sh/chart: [a-z-]+-)\d+\.\d+\.\d+`)
 )
 
-// WithImages returns a manifest with its images from another registry and path, from which they are pulled, or with
-// another tag. An empty tag is the tag of the images of this program's version. If that is a release, the objects'
-// labels have it, as objects of the release's own charts and manifests do.
+// WithImages returns a manifest whose images come from another registry and path, or have another tag. An empty tag
+// stands for the tag of this program's version. If that version is a release, the objects' labels name it, as in the
+// release's own charts and manifests.
 func WithImages(manifest, registry, tag string) string {
 	if of := version.String(); version.IsRelease(of) {
 		manifest = labels.ReplaceAllString(manifest, `${1}"`+of+`"${2}`+strings.TrimPrefix(of, "v"))

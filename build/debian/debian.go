@@ -1,5 +1,5 @@
-// Package debian has the files of Debian packages: of this machine's, or of packages of any architecture that apt
-// downloads to a folder. It runs no program of theirs.
+// Package debian reads files of Debian packages: the packages of this machine, or packages of any architecture that apt
+// downloads to a folder. It runs no program of a package.
 package debian
 
 import (
@@ -60,7 +60,7 @@ func (r Root) Resolve(name string) (string, error) {
 	return file, err
 }
 
-// Of returns the package that has a file, by the path that Resolve returned. It is nil if no package has it.
+// Of returns the package that has a file, or nil. The path is one that Resolve returned.
 func (r Root) Of(file string) *Package {
 	name, err := filepath.Rel(r.Dir, file)
 	if err != nil {

@@ -32,7 +32,7 @@ var merged = []string{"bin", "sbin", "lib", "lib64"}
 var ownSources = []string{"/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list"}
 
 // Sources returns a file that names archives of packages: the given one, the value of SOURCES, or else this machine's
-// own. apt reads files with the extensions .list and .sources alone.
+// own. apt reads only files with the extensions .list and .sources.
 func Sources(file string) (string, error) { return sourcesOf(file, ownSources) }
 
 func sourcesOf(file string, own []string) (string, error) {
@@ -55,9 +55,9 @@ func sourcesOf(file string, own []string) (string, error) {
 		strings.Join(own, " or "))
 }
 
-// Download downloads packages of an architecture, with all that they depend on, and unpacks them into a folder. apt has
-// its state there too, so this machine's packages stay as they are. Nothing of an earlier download stays. No package's
-// script runs. The file sources names archives (see Sources).
+// Download downloads packages of an architecture, with all that they depend on, and unpacks them into a folder. apt
+// keeps its state in the folder too, so this machine's packages stay as they are. It removes earlier downloads. It runs
+// no script of a package. The file sources names archives (see Sources).
 func Download(ctx context.Context, folder, architecture, sources string, names ...string) (Root, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -154,8 +154,8 @@ func unpack(ctx context.Context, folder string) (Root, error) {
 	return r, os.WriteFile(filepath.Join(folder, index), text, 0o644)
 }
 
-// unpackOne unpacks an archive into a tree. A package of no architecture has neither programs nor libraries, and is
-// left out.
+// unpackOne unpacks an archive into a tree. It leaves out packages of architecture "all", which have neither programs
+// nor libraries.
 func unpackOne(ctx context.Context, archive string, to *os.Root) (Package, error) {
 	fields, err := run(ctx, nil, "dpkg-deb", "--show", "--showformat",
 		"${Package}\n${Version}\n${Architecture}\n${source:Package}\n", archive)

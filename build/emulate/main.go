@@ -30,8 +30,8 @@ const (
 	architecture = "arm64"
 )
 
-// commands are the programs that are started. A program that QEMU cannot serve fails, and prints fails: it has started
-// with all of its libraries then.
+// commands are the programs that are started. If QEMU cannot serve a program, it fails and prints the text fails. Even
+// then it has started with all of its libraries.
 var commands = []struct {
 	image string
 	args  []string
@@ -39,7 +39,7 @@ var commands = []struct {
 }{
 	{image: "tombolo-agent", args: []string{"/usr/local/bin/tombolo", "version", "--client"}},
 	{image: "tombolo-agent", args: []string{"/usr/local/bin/tombolo-agent", "--help"}},
-	// These open a socket of netfilter before all else, which QEMU's user emulation does not have.
+	// These programs open a netfilter socket first. QEMU's user emulation has no such sockets.
 	{image: "tombolo-agent", args: []string{"/usr/sbin/nft", "--version"}, fails: "Unable to initialize Netlink socket"},
 	{image: "tombolo-agent", args: []string{"/usr/sbin/conntrack", "--version"}, fails: "Can't open handler"},
 	{image: "tombolo-agent", args: []string{"/bin/ip", "-Version"}},
@@ -167,7 +167,7 @@ func write(root *os.Root, name string, from io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// emulated returns the command that starts a program of a folder, with the libraries that are there.
+// emulated returns the command that runs a program of a folder under QEMU, with the libraries of the folder.
 func emulated(ctx context.Context, root string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, emulator, append([]string{"-L", root, filepath.Join(root, args[0])}, args[1:]...)...)
 	c.Env = append(os.Environ(), "OVS_RUNDIR="+root+"/run", "OVS_DBDIR="+root+"/run", "OVS_LOGDIR="+root+"/run",

@@ -33,8 +33,8 @@ type File struct {
 	Mode   int64 // 0 means 0755
 }
 
-// Image is a reference ("tombolo/pause:dev") and what it stands for. Layers that two images
-// have in common are stored once on a Node.
+// Image is a reference ("tombolo/pause:dev") and the contents of the image. A Node stores layers that two images have
+// in common once.
 type Image struct {
 	Reference  string
 	Layers     [][]File
@@ -43,8 +43,8 @@ type Image struct {
 	Env        []string // NAME=VALUE
 	// Architecture is this machine's if it is empty.
 	Architecture string
-	// OCI makes a manifest of the Open Container Initiative, for registries and layouts. docker-archive tars have the
-	// other kind.
+	// OCI selects a manifest of the Open Container Initiative, for registries and layouts. Without it the manifest is of
+	// the kind that docker-archive tars have.
 	OCI     bool
 	Labels  map[string]string
 	Created time.Time

@@ -54,8 +54,8 @@ func (l *lister) keys(root, dir string, t reflect.Type) (_ []Key, err error) {
 	return l.list, nil
 }
 
-// fields adds the keys of a struct. Of is the name of its type, with the names of fields behind it for a type without
-// one.
+// fields adds the keys of a struct. of is the name of its type. For a struct type without a name, it is the name of the
+// outer type with the names of fields behind it.
 func (l *lister) fields(path, of string, t reflect.Type, defaults reflect.Value) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -163,7 +163,7 @@ func typeOf(t reflect.Type) string {
 	return "text"
 }
 
-// text returns a default in the form of YAML on one line. Empty texts, lists and maps are empty.
+// text returns a default as YAML on one line. It returns "" for empty texts, lists and maps.
 func text(v reflect.Value) string {
 	if !v.IsValid() || v.IsZero() && v.Kind() != reflect.Bool && v.Kind() != reflect.Int {
 		return ""

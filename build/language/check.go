@@ -25,7 +25,8 @@ const (
 	links
 )
 
-// fault is a line that is too long, has a word of the list, is one too many, or has a link that leads nowhere.
+// fault is one defect: a line that is too long, a word of the list, a page with too many lines, or a link that leads
+// nowhere.
 type fault struct {
 	line int // from 1
 	kind kind
@@ -36,7 +37,7 @@ var (
 	generated = regexp.MustCompile(`(?m)^(//|<!--) Code generated .* DO NOT EDIT\.( -->)?$`)
 	// address is an address without a place to break it.
 	address = regexp.MustCompile(`https?://\S+`)
-	// quoted is the text in a comment or document that is not the author's own: code, names, messages.
+	// quoted matches text in a comment or document that its author quotes: code, names, messages.
 	quoted = regexp.MustCompile("`[^`]*`" + `|"[^"]*"|\]\([^)]*\)`)
 )
 

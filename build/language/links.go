@@ -15,11 +15,11 @@ const maxLines = 300
 var (
 	// linked is the address of a link in Markdown, in the text or below it.
 	linked = regexp.MustCompile(`(?:\]\(|^\[[^\]]+\]: )([^)\s]+)`)
-	// named is a page that a text names from the top of the repository, as messages and comments do.
+	// named matches a page that a text names from the top of the repository, as messages and comments do.
 	named = regexp.MustCompile(`(?:^|[^/\w.-])(docs/[\w/-]+\.md(?:#[\w-]*)?)`)
 	// heading is the text of a heading.
 	heading = regexp.MustCompile(`^#+ (.*)`)
-	// unlinked takes the addresses out of a heading, and unsigned the signs that its anchor lacks.
+	// unlinked matches a link in a heading, to keep only its text. unsigned matches the characters that an anchor lacks.
 	unlinked = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	unsigned = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )

@@ -117,7 +117,7 @@ func isYAML(path string) bool {
 }
 
 // newest orders faults by the time of their lines, the newest first, so that the lines of the last change are printed.
-// A file that Git does not have keeps its order.
+// Faults of a file that Git does not have keep their order.
 func newest(root, path string, faults []fault) []fault {
 	cmd := exec.Command("git", "blame", "--line-porcelain", "--", path)
 	cmd.Dir = root

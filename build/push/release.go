@@ -29,7 +29,7 @@ const (
 	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// Annotations of images in the layout of a release (build/release): NAME:VERSION, and REGISTRY/NAME:VERSION.
+// These annotations of images in a release's layout (build/release) have NAME:VERSION, and REGISTRY/NAME:VERSION.
 const (
 	refName        = "org.opencontainers.image.ref.name"
 	containerdName = "io.containerd.image.name"

@@ -127,9 +127,9 @@ var Images = []Image{
 			"/bin/getent": "/usr/bin/getent"},
 		links: map[string]string{"/bin/sleep": "busybox", "/bin/seq": "busybox", "/bin/hostname": "busybox"},
 	},
-	// Images for the suite of SIG Multicluster: a server that is a line of socat in a shell, and a client that is a
-	// shell. The client's nc is OpenBSD's, as in the image of that name: the suite uses flags that busybox's lacks, and
-	// busybox's shell prefers its own nc.
+	// Images for the suite of SIG Multicluster: the server runs one line of socat, and the client is a shell. The client's
+	// nc is OpenBSD's, as in the suite's own image. The suite uses flags that busybox's nc lacks, and busybox's shell
+	// prefers its own nc.
 	{
 		Name: "socat", Suite: "docker.io/alpine/socat:1.7.4.4", dirs: []string{"/tmp"}, entry: []string{"/usr/bin/socat"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/usr/bin/socat": "/usr/bin/socat"},

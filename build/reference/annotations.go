@@ -25,8 +25,8 @@ var (
 	version = regexp.MustCompile(`/v[0-9]+((alpha|beta)[0-9]+)?$`)
 )
 
-// foreign are annotations and labels of others that Tombolo reads or writes. In the code they are constants of
-// Kubernetes, or literals in a list.
+// foreign are annotations and labels of other projects that Tombolo reads or writes. The code has them as constants of
+// Kubernetes, or as literals in a list.
 var foreign = []struct{ constant, key, kind, about string }{
 	{"discoveryv1.LabelServiceName", discoveryv1.LabelServiceName, "label",
 		"On EndpointSlices: the Service that they belong to."},
@@ -74,7 +74,7 @@ func annotations(root string, p *page) error {
 		"supported](../not-supported.md) lists keys of others without effect.")
 	var list []annotation
 	declared := map[string]bool{}
-	// The keys in package unserved have no effect: the list of requests that are not served has them.
+	// The keys in package unserved have no effect. The list of requests that are not served has them.
 	all = slices.DeleteFunc(all, func(p *goPackage) bool { return p.dir == "pkg/unserved" })
 	for _, code := range all {
 		for _, c := range code.consts {
@@ -143,7 +143,7 @@ func kindOfKey(c constant) string {
 	return kind
 }
 
-// undeclared returns keys in the code of a package that no constant with a comment declares, and that are not foreign.
+// undeclared returns the keys in a package's code that are not foreign, and that no constant with a comment declares.
 func undeclared(p *goPackage, declared map[string]bool) []string {
 	var out []string
 	check := func(key string) {

@@ -20,8 +20,8 @@ import (
 // kubernetes is Kubernetes' own reference.
 const kubernetes = "https://kubernetes.io/docs/reference/kubernetes-api/"
 
-// known are structures of Kubernetes, and kinds inside others. The page has them once. A schema is one of them if it
-// has these fields.
+// known are structures of Kubernetes, and kinds that other kinds contain. The page describes each of them once. A
+// schema with these fields is one of them.
 var known = []struct {
 	name   string
 	fields []string

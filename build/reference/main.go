@@ -57,8 +57,8 @@ var topics = []struct {
 	{"commands", "Commands", "`tombolo`, `antctl`, and the flags of agent and controllers", commands},
 }
 
-// generate returns all pages, the index first. The error names each entry without a description. Then the pages are
-// complete but for these.
+// generate returns all pages, the index first. The error names each entry without a description. The pages are complete
+// even then, except for these descriptions.
 func generate(root string) ([]*page, error) {
 	index := &page{name: "README", title: "Reference"}
 	index.text("These pages are made from the code by `go run ./build/reference`.")
@@ -139,7 +139,8 @@ func (t *table) add(cells entry) {
 	t.page.raw("| " + strings.Join(cells, " | ") + " |\n")
 }
 
-// described adds a row whose last cell is a description. Without one it counts as bare, under the name.
+// described adds a row whose last cell is a description. If the description is empty, the page notes the name as an
+// entry without one.
 func (t *table) described(name string, cells entry) {
 	if strings.TrimSpace(cells[len(cells)-1]) == "" {
 		t.page.bare = append(t.page.bare, name)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	// These programs and pages declare all reasons, by themselves or in packages that they import.
+	// These programs and pages declare all reasons, in their own package or in packages that they import.
 	_ "github.com/tombolo-net/tombolo/pkg/agent"
 	_ "github.com/tombolo-net/tombolo/pkg/cluster/externalip"
 	_ "github.com/tombolo-net/tombolo/pkg/cluster/policystatus"
@@ -47,7 +47,7 @@ func reasons(_ string, p *page) error {
 // nothing ends the cause of a reason without a remedy.
 const nothing = "Nothing is wrong."
 
-// faultsOf returns the faults of a row. A row of level info ends with nothing, and the others have a remedy.
+// faultsOf returns the faults of a row. A row of level info needs no remedy. All other rows have one.
 func faultsOf(r registry.Row) (out []string) {
 	add := func(wrong bool, fault string) {
 		if wrong {

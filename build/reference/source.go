@@ -30,7 +30,7 @@ type constant struct {
 // codeDirs are the directories with the code of the programs.
 var codeDirs = []string{"pkg", "cmd", "plugins"}
 
-// parsed has the code of the programs by the root of the repository, since several pages are made of it.
+// parsed caches the code of the programs by the root of the repository, since several pages are made of it.
 var parsed = map[string][]*goPackage{}
 
 // packages parses the code of the programs, sorted by directory.

@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/deploy/manifest"
 )
 
-// charts writes the packages of the charts, which name the images of the release, and the values that name them by
-// digest.
+// charts writes the packages of the charts, with values that name the release's images by tag. It also writes values
+// that name the images by digest.
 func (r *release) charts() error {
 	folder := filepath.Join(r.work, "charts")
 	for _, name := range []string{charts.Agent, charts.Multicluster} {

@@ -19,8 +19,8 @@ import (
 	"github.com/tombolo-net/tombolo/build/sbom"
 )
 
-// images writes an OCI layout with an index for each image, which has the image of each architecture, and the lists of
-// their contents.
+// images writes an OCI layout with an index for each image, which lists the image of each architecture. It also writes
+// the lists of the images' contents.
 func (r *release) images() error {
 	to, err := layout.Write(filepath.Join(r.work, "images"), empty.Index)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *release) index(img recipe.Image) (v1.ImageIndex, error) {
 	return index, nil
 }
 
-// contents adds the packages and modules that an image's files are of. Files of the repository are of neither.
+// contents adds the Go modules and Debian packages of an image's files. Files of the repository belong to neither.
 func contents(list *sbom.Document, image imagetar.Image, root debian.Root, programs string) error {
 	for _, files := range image.Layers {
 		for _, f := range files {

@@ -1,6 +1,6 @@
 // Command release makes all that a release has, in one folder: images of several architectures as an OCI layout,
 // manifests and charts that name them, archives of the command line, lists of contents, checksums and their signature.
-// Two runs with the same programs and packages give the same bytes. `make release` compiles the programs before.
+// Two runs with the same programs and packages give the same bytes. `make release` compiles the programs first.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package sbom writes lists of what programs and images are made of, as SPDX documents (version 2.3, JSON): Go modules
-// by the build information of programs, and Debian packages. The same contents give the same bytes.
+// Package sbom lists the parts of programs and images as SPDX documents (version 2.3, JSON): Debian packages, and the
+// Go modules in the build information of programs. The same contents give the same bytes.
 package sbom
 
 import (

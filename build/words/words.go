@@ -13,7 +13,8 @@ type word struct {
 	instead string
 }
 
-// words is the list. Machines report, send, receive and hold; a pronoun has its noun in the same sentence.
+// words is the list of such expressions, with replacements. Machines report, send, receive and hold; a pronoun has its
+// noun in the same sentence.
 var words = []word{
 	{regexp.MustCompile(`(?i)\bthose (that|of|which|who|whose)\b`), "name the things"},
 	{regexp.MustCompile(`(?i)\b(is|are|as|than|with|by|in|on|for|from|to|of|and|or) that of\b`), "repeat the noun"},

@@ -1,5 +1,5 @@
-// Command tombolo-agent is the daemon of one Node: it owns the Node's Open vSwitch bridge,
-// serves CNI, and turns what the cluster says into flows, ports and routes.
+// Command tombolo-agent is the daemon of one Node: it owns the Node's Open vSwitch bridge, serves CNI, and turns the
+// state of the cluster into flows, ports and routes.
 package main
 
 import (
@@ -32,8 +32,8 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	// Most of the heap stays. With a large cluster most of the first garbage is between what stays, where its memory is
-	// not returned.
+	// Most of the agent's heap lives as long as the agent. In a large cluster the garbage of the first reading lies
+	// between live objects, so the runtime cannot return its memory. A lower GOGC keeps that garbage small.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(40)
 	}

@@ -28,7 +28,7 @@ func runCluster(ctx context.Context, health string) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: scheme,
 		Cache:  warnings.CacheOptions(namespace),
-		// Two replicas must not assign addresses, or write the same states. Events are written by the elected replica too.
+		// Only the elected replica assigns addresses, writes states and writes Events, since two replicas would interfere.
 		LeaderElection:                true,
 		LeaderElectionID:              externalip.LeaseName,
 		LeaderElectionNamespace:       namespace,

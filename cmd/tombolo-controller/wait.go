@@ -25,9 +25,9 @@ func needed(role webhook.Role) map[string][]string {
 	return kinds
 }
 
-// waitServed waits until the API server answers and serves what the controller needs. On a
-// new cluster the controller may be up before the network or the CustomResourceDefinitions
-// are; exiting would only make the kubelet wait longer each time.
+// waitServed waits until the API server answers and serves what the controller needs. In a new cluster the controller
+// may start before the network works or the CustomResourceDefinitions exist. If it exited, the kubelet would wait
+// longer before each restart.
 func waitServed(ctx context.Context, kube *rest.Config, role webhook.Role) error {
 	client, err := discovery.NewDiscoveryClientForConfig(kube)
 	if err != nil {

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// alert is one alert of Prometheus. A series that ends ends its alert, so a cluster that has left raises none.
+// alert is one alert of Prometheus. When a series ends, its alert ends too. So a cluster that has left raises no alert.
 type alert struct {
 	Name     string
 	Expr     string

@@ -32,9 +32,8 @@ type File struct {
 	Text string
 }
 
-// Render renders the templates of a chart in a directory, for a Namespace and with values in addition to the chart's
-// own. The files are in the order of their names, without the definitions in the chart's crds, and without the tests of
-// `helm test`.
+// Render renders the templates of a chart in a directory, for a Namespace. values override the chart's own. The files
+// are in the order of their names, without the definitions in the chart's crds and the tests of `helm test`.
 func Render(directory, name, namespace string, values map[string]any) ([]File, error) {
 	return RenderAs("", directory, name, namespace, values)
 }
@@ -86,8 +85,8 @@ func renderAll(c *chart.Chart, namespace string, values map[string]any) ([]File,
 	return files, nil
 }
 
-// SetVersion gives a chart the version of a release, such as v1.2.3, which is the tag of its images. Other versions
-// change nothing.
+// SetVersion gives a chart the version of a release, such as v1.2.3, which is the tag of its images. If the version is
+// not a release's, it changes nothing.
 func SetVersion(m *chart.Metadata, of string) {
 	if version.IsRelease(of) {
 		m.Version, m.AppVersion = strings.TrimPrefix(of, "v"), of

@@ -13,8 +13,8 @@ import (
 //go:embed all:tombolo all:tombolo-multicluster
 var embedded embed.FS
 
-// Embedded returns the objects of a chart that this program has, as All does of a chart in a directory. The chart has
-// the program's version if it is a release (SetVersion).
+// Embedded returns the objects of a chart that is compiled into this program, as All does for a chart in a directory.
+// The chart has the program's version if it is a release (SetVersion).
 func Embedded(version, name, namespace string, values map[string]any) (definitions, manifest string, _ error) {
 	var files []*loader.BufferedFile
 	err := fs.WalkDir(embedded, name, func(path string, entry fs.DirEntry, err error) error {
@@ -36,7 +36,8 @@ func Embedded(version, name, namespace string, values map[string]any) (definitio
 	return allOf(c, namespace, values)
 }
 
-// Merged returns values, and others for keys that the first do not have. The result shares no map or list with them.
+// Merged returns values, completed with others for the keys that values lack. The result shares no map or list with
+// them.
 func Merged(values, others map[string]any) map[string]any {
 	merged := map[string]any{}
 	for _, from := range []map[string]any{values, others} {

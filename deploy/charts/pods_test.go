@@ -140,6 +140,31 @@ cni: {hostBinPath: /home/kubernetes/bin, hostConfPath: /var/lib/rancher/k3s/agen
 	}
 }
 
+// TestConfigurationRolls has agents replaced when their configuration changes, and not when other values change. An
+// agent reads its configuration when it starts.
+func TestConfigurationRolls(t *testing.T) {
+	checksum := func(values string) any {
+		_, manifest := rendered(t, Agent, "kube-system", readValues(t, values))
+		annotations := at(t, found(t, manifest, "DaemonSet", "tombolo-agent"), "spec", "template", "metadata", "annotations")
+		return at(t, annotations, "checksum/config")
+	}
+	before := checksum("")
+	if text, ok := before.(string); !ok || len(text) != 64 {
+		t.Fatalf("the checksum is %v", before)
+	}
+	for values, same := range map[string]bool{
+		"{}": true,
+		"multicluster: {trafficEncryptionMode: wireGuard}": false,
+		"featureGates: {TenantNetworks: true}":             false,
+		"pods: {agent: {annotations: {a/b: '1'}}}":         true,
+		"observe: {enabled: true}":                         true,
+	} {
+		if checksum(values) == before != same {
+			t.Errorf("%s: the checksum is the same: %t, want %t", values, !same, same)
+		}
+	}
+}
+
 // TestDigests names images by digest, by tag, and by the chart's version.
 func TestDigests(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)

@@ -1,4 +1,4 @@
-// Package lint checks the manifests that users apply with written rules: a container's rights on its Node, a role's
+// Package lint checks the manifests that users apply against written rules: a container's rights on its Node, a role's
 // rights to read, and the kubelet's settings for each container.
 package lint
 
@@ -19,7 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// grants are the capabilities that a container may add, by its name. Other containers may add no capability.
+// grants are the capabilities that containers may add, by the container's name. A container that is not listed may add
+// none.
 var grants = map[string][]corev1.Capability{
 	"ovs-vswitchd":  {"NET_ADMIN", "NET_RAW", "NET_BROADCAST", "IPC_LOCK"},
 	"tombolo-agent": {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE"},
@@ -209,7 +210,7 @@ func (c *checker) container(where string, x corev1.Container) {
 	if _, ok := x.Resources.Limits[corev1.ResourceCPU]; ok {
 		c.failf("%s: a CPU limit throttles what other Pods' traffic waits for", where)
 	}
-	// No Node may pull an image of the shipped manifests: its name in a public registry is not ours.
+	// Nodes must not pull images of the shipped manifests: their names in a public registry are not ours.
 	if given := strings.HasPrefix(x.Image, "tombolo/"); given != (x.ImagePullPolicy == corev1.PullNever) {
 		c.failf("%s: image %s with imagePullPolicy %s: want Never for tombolo/..., and no Never for a registry's", where,
 			x.Image, x.ImagePullPolicy)

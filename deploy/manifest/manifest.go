@@ -29,11 +29,12 @@ var (
 		"resourceexports", "resourceimports", "tenantnetworks"}
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities",
 		"podaddressimports", "serviceexports", "serviceimports", "tenantnetworkimports"}
-	// Kinds of policies by their groups: two of them have the same name. With them are the kinds of virtual networks.
+	// These are kinds of policies, named with their groups since two of them have the same name, and the kinds of virtual
+	// networks.
 	policyCRDs = []string{"core.contrail.juniper.net_*", "crd.antrea.io_*", "policy.networking.k8s.io_*",
 		"stats.antrea.io_*", "tombolo.io_nodenetworkreports", "tombolo.io_nodepolicyreports", "tombolo.io_subnetleases"}
-	// A kind that Multus has, too. The deletion of its definition deletes all objects of Multus, so it has a manifest of
-	// its own. Helm leaves a definition that is there, and deletes none.
+	// Multus has this kind, too. Deleting its definition would delete all objects of Multus, so it has a manifest of its
+	// own. Helm does not change a definition that exists, and deletes no definition.
 	attachmentCRDs = []string{"k8s.cni.cncf.io_*"}
 
 	leader = part{"leader", "antrea-multicluster"}
@@ -81,14 +82,14 @@ const observeHead = `#
 # of the same version before. Agents connect to the relay when its Service has endpoints.
 `
 
-// uninstallHead is what a user reads first in the manifest that removes agents' work from Nodes.
+// uninstallHead is the comment at the top of the manifest that removes the agents' work from Nodes.
 const uninstallHead = `#
 # Removes from each Node what agents have made there: the CNI plugin, bridges, Pods' interfaces, routes and nftables
 # tables. Pods that are not in the host's network lose theirs. Delete the DaemonSet tombolo-agent before you apply this,
 # and the rest of tombolo.yml after it (docs/uninstall.md).
 `
 
-// attachmentHead is what a user reads first in the manifest of NetworkAttachmentDefinitions.
+// attachmentHead is the comment at the top of the manifest of NetworkAttachmentDefinitions.
 const attachmentHead = `#
 # The kind NetworkAttachmentDefinition, for clusters without Multus (docs/virtual-networks.md). Multus brings it itself:
 # do not apply this there. Its deletion deletes all NetworkAttachmentDefinitions of the cluster.
@@ -101,7 +102,8 @@ const centralHead = `#
 # antrea-mc-controller-config, and restart the controller.
 `
 
-// Renderer renders charts with images of a registry, or without one of Nodes that were given them.
+// Renderer renders charts with images of a registry. Without a registry the images are ones that were loaded on the
+// Nodes.
 type Renderer struct {
 	Registry string            // and path; without one Nodes were given the images, and do not pull them
 	Tag      string            // of the images; the version without one
@@ -171,8 +173,7 @@ func (r Renderer) Write(out string) error {
 		"multicluster/tombolo-central": centralHead + charts.Manifest(centre,
 			func(name string) bool { return name == "central.yaml" }),
 		"multicluster/antrea-multicluster-member": sets["member"] + texts[member.namespace],
-		// In the guide of v1.5 a cluster that is a member needs no other manifest with
-		// definitions to become the leader too.
+		// With all definitions in this manifest, a member needs no further ones to become the leader too (guide of v1.5).
 		"multicluster/v1.5/antrea-multicluster-member":            sets["all"] + texts[member.namespace],
 		"multicluster/v1.5/antrea-multicluster-leader-namespaced": texts[leaderOf15.namespace],
 	} {
@@ -183,8 +184,8 @@ func (r Renderer) Write(out string) error {
 	return nil
 }
 
-// bases are the bases for kustomize, by their folders, with the manifests that each has. A base reaches no files
-// outside of its folder, so it has copies.
+// bases are the bases for kustomize: a folder, and the manifests that it has. A base cannot reach files outside of its
+// folder, so it has copies.
 var bases = map[string][]string{
 	"agent":     {"agent/tombolo-crds", "agent/tombolo"},
 	"observe":   {"agent/tombolo-observe"},

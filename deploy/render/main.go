@@ -1,7 +1,7 @@
-// Command render writes what is derived of the charts of deploy/charts and the custom resource definitions of
-// deploy/crds: the manifests of deploy/agent and deploy/multicluster, and in the charts their definitions and the
-// schemas of their values. To another folder it writes the manifests alone, and bases for kustomize. Run it from the top
-// of the repository.
+// Command render writes the files that are derived from the charts of deploy/charts and the custom resource definitions
+// of deploy/crds. These are the manifests of deploy/agent and deploy/multicluster, and in the charts their definitions
+// and the schemas of their values. With another folder as the argument it writes only the manifests, and bases for
+// kustomize. Run it from the top of the repository.
 package main
 
 import (
@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// derived writes the files of the charts that have other sources to a folder: resource definitions, schemas, and the
-// names of feature gates.
+// derived writes the files of the charts that are made from other sources to a folder: resource definitions, schemas,
+// and the names of feature gates.
 func derived(out string) error {
 	to := filepath.Join(out, "charts")
 	for name, chart := range map[string]string{

@@ -51,8 +51,9 @@ func agentSchema() schema {
 }
 
 // controllerSchema returns the schemas of the values of the multi-cluster chart: the keys of the controller's
-// configuration that its ConfigMap does not fix, and the chart's own. The chart's Service and probes have the ports of
-// health and webhook, and its Role the name of the Lease.
+// configuration that its ConfigMap does not fix, and the chart's own. The ConfigMap fixes the ports of health and
+// webhook, since the chart's Service and probes have them. It fixes the name of the Lease, since the chart's Role has
+// it.
 func controllerSchema() schema {
 	all := config.Schema()
 	for _, fixed := range []string{"apiVersion", "kind", "health", "webhook"} {
@@ -125,7 +126,8 @@ func imagesSchema() schema {
 	})
 }
 
-// podsSchema returns the schema of the settings of a workload's Pods: all workloads' settings, and others.
+// podsSchema returns the schema of the settings of a workload's Pods: the settings that all workloads have, and the
+// given further ones.
 func podsSchema(workload string, others ...string) schema {
 	all := schema{
 		"annotations":       words("annotations of the Pods"),

@@ -1,6 +1,6 @@
-// Package agent is the core of the daemon on each Node. It watches the cluster and the Node, and plans the desired
-// state of the Node. It hands the plan to the one writer of each system: flowsync for the switch's tables, bridge for
-// the OVSDB, and hostnet for the host's network stack.
+// Package agent is the core of the daemon on each Node. It watches the cluster and the Node, and plans the Node's
+// desired state. It hands the plan to the one writer of each system: flowsync for the switch's tables, bridge for the
+// OVSDB, and hostnet for the host's network stack.
 package agent
 
 import (
@@ -185,8 +185,8 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 	}, writers...)
 }
 
-// outlive runs all functions until ctx ends or one fails. The writers end after the first one has ended. If the end of
-// ctx cancels a CNI request, the writers still undo the request.
+// outlive runs all functions until ctx ends or one fails. The writers end only after the first function has ended. If
+// the end of ctx cancels a CNI request, the writers still undo the request.
 func outlive(ctx context.Context, first func(context.Context) error, writers ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -617,8 +617,8 @@ func (a *Agent) apply() {
 	p.hostPorts = map[derive.Name][]hostnet.HostPort{}
 	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
 
-	// Every source has loaded and is in the plan. Ports that are still being made are added later. The plan lacks nothing
-	// that serves traffic.
+	// Every source has loaded, and the plan has all of their rows. Ports that are still being made are added later. The
+	// plan lacks nothing that carries traffic.
 	waiting := len(t.pods.waiting.All())
 	if !a.progress.ready() && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
@@ -640,11 +640,11 @@ func (a *Agent) apply() {
 	}
 }
 
-// guardLimit is how long tunnels wait for the host's table. On a busy Node nft takes seconds.
+// guardLimit is how long new tunnels wait until the host's nftables table is written. On a busy Node nft takes seconds.
 const guardLimit = 20 * time.Second
 
-// guard waits until the host drops packets that are to be encrypted and would leave in plain text. A new port of the
-// switch sends BFD at once, by any route that the switch has read so far.
+// guard waits until the host drops packets that would leave in plain text although they have to be encrypted. A new
+// port of the switch sends BFD packets at once, by any route that the switch has read until then.
 func (a *Agent) guard() {
 	ctx, cancel := context.WithTimeout(context.Background(), guardLimit)
 	defer cancel()

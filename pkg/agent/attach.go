@@ -20,7 +20,7 @@ type attachments struct {
 	mu   sync.Mutex
 	byID map[attachmentID]cni.Attachment
 	// leaving are attachments whose port and flows may still exist. If a DEL fails half way, the runtime repeats it, and
-	// the attachment must still be found.
+	// has to find the attachment.
 	leaving map[attachmentID]cni.Attachment
 	tables  *tables
 	// ports returns the ports of the OVSDB. A new port gets a number here. So its flows do not wait for the number that

@@ -51,7 +51,8 @@ const (
 )
 
 // captures runs the captures of this Node, keeps their files, and writes the status of their objects. It compares
-// objects, captures and files, and mends what differs. So a capture that its agent's end has interrupted begins again.
+// objects, captures and files, and repairs differences. So a capture that the end of an agent has interrupted begins
+// again.
 type captures struct {
 	node string
 	pod  string // of the agent
@@ -59,7 +60,8 @@ type captures struct {
 	dir string
 	// rows returns the objects by their names; false before they are known.
 	rows func() (map[string]captureRow, bool)
-	// patch writes a status. It fails if the object has changed since it had the resource version.
+	// patch sends a merge patch of an object's status, which contains the resource version. It fails if the object has
+	// changed since that version.
 	patch func(ctx context.Context, name string, body []byte) error
 	// run captures; it is capture.Run.
 	run  func(context.Context, capture.Options) (int, error)
@@ -146,7 +148,7 @@ func (c *captures) changed() {
 	}
 }
 
-// loop runs until ctx ends. Captures end with it. Their objects stay as they are, for the next agent.
+// loop compares until ctx ends. Captures end with it, and their objects stay as they are for the next agent.
 func (c *captures) loop(ctx context.Context) {
 	defer func() {
 		for _, s := range c.sessions {
@@ -467,8 +469,8 @@ func (c *captures) report(s *captureSession, row captureRow, out *crdv1alpha1.Pa
 	return captureLook
 }
 
-// mendPath keeps the path of a complete capture right: it has the name of the present agent's Pod, or is empty if the
-// file is lost.
+// mendPath updates the path of a complete capture: it names the Pod of the present agent, or is empty if the file is
+// lost.
 func (c *captures) mendPath(row captureRow, out *crdv1alpha1.PacketCaptureStatus) {
 	if out.FilePath == "" {
 		return
@@ -511,8 +513,8 @@ func (c *captures) condition(out *crdv1alpha1.PacketCaptureStatus, name string, 
 	have.Status, have.Reason, have.Message = status, reason.String(), strings.ToValidUTF8(message, "")
 }
 
-// write writes a status that differs from the object's. It returns when to compare again, and false if the API server
-// did not take the write.
+// write writes a status that differs from the object's. It returns the time until the next comparison, and false if the
+// API server has refused the write.
 func (c *captures) write(ctx context.Context, name string, row captureRow,
 	status crdv1alpha1.PacketCaptureStatus) (again time.Duration, ok bool) {
 	if reflect.DeepEqual(status, row.Status) {

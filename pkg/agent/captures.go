@@ -47,11 +47,11 @@ func captureFactsOf(p *crdv1alpha1.PacketCapture) captureFacts {
 	return captureFacts{p.UID, p.ResourceVersion, p.CreationTimestamp.UTC(), p.Spec, p.Status}
 }
 
-// captureRow is a PacketCapture as this Node sees it. An object that another Node serves has facts and Node alone.
+// captureRow is a PacketCapture as this Node sees it. If another Node serves the object, only facts and Node are set.
 type captureRow struct {
 	captureFacts
 	Node string // that serves it
-	// Link is the interface to capture at, and Filter what is captured. Link is empty while the object waits.
+	// Link is the interface to capture at, and Filter selects the packets. Link is empty while the object waits.
 	Link   string
 	Filter capture.Filter
 	Waits  string // for what

@@ -102,8 +102,8 @@ func (n *cniNode) portOf(at cni.Attachment) (ofp.Port, error) {
 	return ofp.Port(port.OFPort), nil
 }
 
-// served returns how the declared flows serve an attachment. If the flows are for another state of the attachment, it
-// returns false. A repeated ADD may have another MAC or address.
+// served returns how the declared flows serve an attachment. It returns false if the flows are for other addresses or
+// another MAC, which a repeated ADD may bring.
 func (n *cniNode) served(at cni.Attachment) (datapath.ServedPod, bool) {
 	served, _ := n.progress.served(at.PortName)
 	mac, err := ofp.ParseMAC(at.MAC)
@@ -114,9 +114,10 @@ func (n *cniNode) served(at cni.Attachment) (datapath.ServedPod, bool) {
 
 // Detach removes a Pod's port and flows. If there is no attachment, it returns at once.
 //
-// Before this agent has known its Node, it leaves the switch as it is, and Detach returns at once too. The first plan
-// removes port and flows. It comes before a new Pod can get the address, since a new Pod needs the Node's network. If
-// the agent restarts before, it finds the port without a Pod (cni.Server.Recover).
+// It also returns at once while this agent has not known its Node yet, since the switch stays as it is until then. The
+// first plan removes the port and the flows later. No new Pod can get the address before that, since a new Pod needs
+// the Node's network. If the agent restarts before the first plan, it finds the port without a Pod
+// (cni.Server.Recover).
 func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error {
 	at, ok := n.attachments.leave(containerID, ifName)
 	if !ok {
@@ -147,9 +148,9 @@ func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error 
 // unmapWait is how long a DEL waits for the end of ports of the Node.
 const unmapWait = 5 * time.Second
 
-// unmapped waits a short time until no port of the Node leads to an attachment that has gone. DEL does not fail if the
-// host cannot remove them: the end is declared, so the host goes on trying. Before the first complete plan the host
-// removes nothing.
+// unmapped waits a short time until no port of the Node leads to an attachment that has gone. If the host cannot remove
+// the ports, DEL does not fail: the host goes on trying, since they are no longer desired. Before the first complete
+// plan the host removes no ports.
 func (n *cniNode) unmapped(ctx context.Context, at cni.Attachment) {
 	if len(at.HostPorts) == 0 || !n.progress.ready() {
 		return

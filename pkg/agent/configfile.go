@@ -20,10 +20,10 @@ var ErrConfigurationChanged = errors.New("the configuration file has changed sin
 const (
 	configObject = "file antrea-agent.conf" // object of problems of the configuration
 	configPoll   = 5 * time.Second
-	// takeOverFor is how long after its start an agent restarts because of a changed file. A kubelet mounts the ConfigMap
-	// that it has read. After an outage of the API server, the kubelet reads again a minute later at most (client-go's
-	// reflector waits up to twice 30 s). It updates the file up to a minute and a half after that. An agent that is
-	// restarted in that time for a new configuration reads the old one.
+	// takeOverFor is how long after its start an agent restarts because of a changed file. A kubelet mounts the version of
+	// the ConfigMap that it has read last. After an outage of the API server, it reads again at most a minute later
+	// (client-go's reflector waits up to twice 30 s), and updates the file up to a minute and a half after that. An agent
+	// that is restarted in that time still reads the old file.
 	takeOverFor = 5 * time.Minute
 )
 
@@ -57,8 +57,8 @@ func (f *configFile) run(ctx context.Context) error {
 	}
 }
 
-// compare reports whether the file has another configuration with which an agent would start. Such a change is a
-// problem, and so is a file with which an agent would not start.
+// compare reports whether the file now has another valid configuration. Such a change is a problem, and so is a file
+// with which an agent would not start.
 func (f *configFile) compare() bool {
 	now, _, err := config.Load(f.path)
 	changed := err == nil && !reflect.DeepEqual(now, f.have)

@@ -8,7 +8,7 @@ import (
 )
 
 // confirmations measures how long changes of Services take. The time is from the pass that sees a change until the
-// switch has confirmed its flows. While it waits for one change, it does not measure changes of later passes.
+// switch has confirmed its flows. It measures one change at a time, and skips the changes of later passes meanwhile.
 type confirmations struct {
 	synced func(context.Context, ...flow.Owner) error
 	took   func(time.Duration)

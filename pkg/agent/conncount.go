@@ -16,7 +16,7 @@ import (
 )
 
 // connectionCount watches the number of connections that the datapath tracks. At the limit the datapath drops new
-// connections of any Pod. So it is reported before that.
+// connections of any Pod. So a problem is reported before the limit is reached.
 type connectionCount struct {
 	read func(context.Context) (tracked, limit int, err error)
 	log  *slog.Logger

@@ -48,8 +48,8 @@ func (r *lineReader) line(text string) {
 // readPause is the least time between the beginnings of two lists.
 const readPause = time.Second
 
-// read calls each with every line of a list that begins after the call of read. It makes one call at a time, and no
-// call after it has returned. If read fails, each may have got a part of the lines.
+// read calls each with every line of a list that begins after the call of read. The calls come one after the other, and
+// all of them before read returns. If read fails, each may have got a part of the lines.
 func (r *connectionReader) read(ctx context.Context, each func(line string)) error {
 	asks := &lineReader{each: each}
 	r.mu.Lock()

@@ -48,7 +48,8 @@ type flushSwitch interface {
 	// applied returns when the switch has confirmed the flows of the last plan.
 	applied(context.Context) error
 	flush(context.Context, []ofp.CTFlush) error
-	// stopping returns the number of tracked connections if the switch forwards nothing while it lists them; else 0.
+	// stopping returns the number of tracked connections if listing them stops the switch from forwarding, and 0
+	// otherwise.
 	stopping(context.Context) (int, error)
 	// end makes the switch send the datagrams of exactly these connections to the agent.
 	end([]datapath.ServiceConnection)
@@ -64,7 +65,7 @@ func newConntrackFlusher(s flushSwitch, log *slog.Logger) *conntrackFlusher {
 		ending: map[datapath.ServiceConnection]time.Time{}}
 }
 
-// connectionChanges are the changes of one pass. Items that are in both lists have not changed.
+// connectionChanges are the changes of one pass. An item that is in both lists has not changed.
 type connectionChanges struct {
 	before, now                 []datapath.ServiceConnection
 	drainingBefore, drainingNow []netip.AddrPort // endpoints that end but still serve
@@ -74,7 +75,7 @@ func (c connectionChanges) any() bool {
 	return len(c.before)+len(c.now)+len(c.drainingBefore)+len(c.drainingNow) > 0
 }
 
-// change takes the changes of a pass. An endpoint that ends but still serves keeps its connections.
+// change takes over the changes of a pass. An endpoint that terminates but still serves keeps its connections.
 func (f *conntrackFlusher) change(c connectionChanges) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,8 +105,8 @@ func (f *conntrackFlusher) change(c connectionChanges) {
 	f.signal()
 }
 
-// endLazily ends connections when their next datagram comes. To flush or list all connections to an endpoint, the
-// switch searches its whole table. If there are many connections, it forwards nothing for too long.
+// endLazily ends each connection when its next datagram comes. To flush or list all connections to an endpoint, the
+// switch searches its whole table. If there are many connections, the search would stop forwarding for too long.
 func (f *conntrackFlusher) endLazily(gone map[datapath.ServiceConnection]uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,8 +119,8 @@ func (f *conntrackFlusher) endLazily(gone map[datapath.ServiceConnection]uint64)
 	f.endAgain()
 }
 
-// endAgain declares which connections are ending. It leaves out the connections that have been ending for longer than
-// the switch tracks UDP without packets.
+// endAgain declares which connections are ending. It leaves out connections that have been ending for longer than the
+// switch remembers a UDP connection without packets.
 func (f *conntrackFlusher) endAgain() {
 	list := make([]datapath.ServiceConnection, 0, len(f.ending))
 	for c, since := range f.ending {
@@ -132,12 +133,12 @@ func (f *conntrackFlusher) endAgain() {
 	f.switches.end(list)
 }
 
-// endingKept is longer than the switch tracks any UDP connection without a datagram. That is two minutes, unless the
-// host has another setting.
+// endingKept is longer than the switch tracks any UDP connection without a datagram: two minutes, unless the host has
+// another setting.
 const endingKept = 125 * time.Second
 
-// remove requests the flush of a connection. If a connection comes back and goes again, that is another removal. A
-// flush that is under way does not cover it.
+// remove requests the flush of a connection. If the connection returns and goes again, remove requests another flush,
+// since a flush that is under way does not cover it.
 func (f *conntrackFlusher) remove(s datapath.ServiceConnection) {
 	f.removals++
 	f.gone[s] = f.removals
@@ -197,8 +198,8 @@ func (f *conntrackFlusher) run(ctx context.Context) {
 	}
 }
 
-// flushTracked flushes connections that exist and did not come back. Each flush makes the switch search its whole
-// table. So it must not be done for each endpoint that ever existed.
+// flushTracked flushes the given connections that exist and have not returned. Each flush makes the switch search its
+// whole table, so connections that do not exist are left out.
 func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.ServiceConnection]uint64) error {
 	tracked, err := f.switches.tracked(ctx)
 	if err != nil {

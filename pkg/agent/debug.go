@@ -208,7 +208,7 @@ func ownerText(o flow.Owner, pods map[string]string) string {
 }
 
 // knownFilters refuses an unknown table or kind of owner, since an empty list of flows would look like an answer. A
-// table without a name may have foreign flows. It is requested by its number.
+// table that has no name here may still have flows of other programs, and is requested by its number.
 func knownFilters(table, owner string) error {
 	if _, err := strconv.ParseUint(table, 10, 8); table != "" && err != nil {
 		var names []string
@@ -333,7 +333,7 @@ func texts[T fmt.Stringer](list []T) []string {
 func (d debugAPI) serveStatus(r *http.Request) (any, error) {
 	s := d.agent.status()
 	if s.OVS == "" { // only ovs-ctl notes it in the OVSDB
-		// If there is no answer, the version stays unknown. Waiting reports other faults of the switch.
+		// If the switch does not answer, the version stays unknown. The field Waiting reports other faults of the switch.
 		s.OVS, _ = d.agent.tracer.Version(r.Context())
 	}
 	if u, err := d.agent.tracer.Upcalls(r.Context(), conntrackDump(d.agent.config)[0]); err == nil {

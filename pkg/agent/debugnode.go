@@ -21,14 +21,14 @@ import (
 
 // Limits of the lists of connections and routes.
 const (
-	// stallingConnections is how many connections the userspace datapath lists at most. It forwards nothing meanwhile: for
-	// 10 ms at this number.
+	// stallingConnections is the largest number of connections that the userspace datapath is asked to list. It forwards
+	// nothing meanwhile: for 10 ms at this number.
 	stallingConnections = 2000
 	maxEntries          = 50000 // of connections, and of routes
 )
 
-// nodeAnswers are the answers about the Node itself, and about the parts of the switch that no command shows. They
-// change nothing.
+// nodeAnswers answers requests about the Node itself, and about the parts of the switch that no command shows. Its
+// answers change nothing.
 func (d debugAPI) nodeAnswers() map[string]func(*http.Request) (any, error) {
 	return map[string]func(*http.Request) (any, error){
 		api.PathMeters:      d.agent.answers.dump.serveMeters,

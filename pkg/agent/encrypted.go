@@ -25,13 +25,13 @@ const links = 4
 
 // insideLink is a network inside WireGuard, which has a device of its own.
 type insideLink struct {
-	// at is the index of the link in insideLinks, and in each list that has one value for each link.
+	// at is the index of the link in insideLinks, and in every list that has one value for each link.
 	at int
 	// name is the link that has this end's inside address. With the kernel's datapath it is the WireGuard device. With the
 	// userspace datapath it is a bridge, and the device, named tap, is a port of the bridge.
 	name, tap string
-	// The userspace datapath routes to an address only if one of its own addresses is in the network of the address, or in
-	// the network of the next hop. So there is a next hop, and WireGuard answers for it.
+	// The userspace datapath routes to an address only if one of its own addresses is in the network of that address or of
+	// a next hop. So the routes have a next hop, and WireGuard answers for it.
 	net netip.Prefix
 	hop netip.Addr
 	// keyFile has the private key, in the state directory.
@@ -46,8 +46,8 @@ var (
 		net: netip.MustParsePrefix("169.254.64.1/30"), hop: netip.MustParseAddr("169.254.64.2"),
 		keyFile: "wireguard.key", key: "multicluster.trafficEncryptionMode",
 	}
-	// besideClusters is the second link between clusters, while one of them changes its key. A peer has one session on
-	// each link.
+	// besideClusters is the second link between clusters. It is used while a cluster changes its key: a peer then has one
+	// session on each link.
 	besideClusters = insideLink{
 		at: 1, name: "antrea-mc-wg1", tap: "antrea-mc-tap1",
 		net: netip.MustParsePrefix("169.254.64.9/30"), hop: netip.MustParseAddr("169.254.64.10"),
@@ -76,7 +76,8 @@ func (l insideLink) pair() int { return l.at / 2 }
 // ofPair returns the two links of a pair.
 func ofPair(pair int) (first, second insideLink) { return insideLinks[2*pair], insideLinks[2*pair+1] }
 
-// guards returns the names of both links on which packets to the link's address come, now or while a key changes.
+// guards returns the names of both links through which packets to the link's address may come, now or while a key
+// changes.
 func (l insideLink) guards() []string {
 	first, second := ofPair(l.pair())
 	return []string{first.name, second.name}
@@ -85,8 +86,8 @@ func (l insideLink) guards() []string {
 // linkMACs are the secret MACs with which a userspace switch accepts packets that the links' devices have decrypted.
 type linkMACs [links]string
 
-// WireGuardDevices returns the devices that need an implementation in userspace. With the userspace datapath that is so
-// even if the kernel has WireGuard.
+// WireGuardDevices returns the devices that need an implementation in userspace. With the userspace datapath they need
+// it even if the kernel has WireGuard.
 func WireGuardDevices(userspace bool) []string {
 	var out []string
 	for _, l := range insideLinks {
@@ -106,9 +107,9 @@ type encrypted [links]tunnelsInside
 func (e encrypted) of(l insideLink) tunnelsInside { return e[l.at] }
 
 const (
-	// keepOpen is the interval of packets to other clusters without traffic. A firewall or NAT may let only one side open
-	// the way, and admit only answers. With these packets that side opens the way and keeps it open, and the other side's
-	// packets use it. Most firewalls forget UDP after 30 s or more (RFC 4787, section 4.3, has two minutes).
+	// keepOpen is the interval of keepalive packets to other clusters. A firewall or NAT on the path may let only one side
+	// open a connection. That side keeps it open with these packets, and the packets of the other side pass as answers.
+	// Most firewalls forget UDP after 30 s or more (RFC 4787, section 4.3, has two minutes).
 	keepOpen = 25 * time.Second
 	// keepSession is the keepalive interval for partners while this end changes its key, so that each peer has a session.
 	// WireGuard repeats a failed handshake after a random time of 5 to 5.33 s (protocol, section 6.1), so that both ends
@@ -147,7 +148,7 @@ func (t tunnelsInside) addresses() []netip.Addr {
 	return out
 }
 
-// partners are the other ends of this Node's encrypted ways, with one circle for each pair of links.
+// partners are the other ends of this Node's encrypted ways, in one list for each pair of links.
 type partners [links / 2]circle
 
 // of returns the ends that a link and its pair lead to.
@@ -203,7 +204,7 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 	return first, beside
 }
 
-// at returns the partner as a peer of a device, with a key and the port where it receives packets.
+// at returns the partner as a peer of a device: with a key, and with the port where the partner receives packets.
 func (p partner) at(key publickey.Key, port uint16) wireguard.Peer {
 	return wireguard.Peer{
 		PublicKey: key, Endpoint: netip.AddrPortFrom(p.Way.Outside, port), AllowedIPs: []netip.Prefix{p.inside()},
@@ -223,7 +224,7 @@ func notEncrypted(end netip.Addr) string {
 	return ""
 }
 
-// insideMTU returns the MTU of a link's device: the part of the underlay's MTU that remains for tunnels.
+// insideMTU returns the MTU of a link's device: the underlay's MTU less the overhead of WireGuard.
 func (l insideLink) insideMTU(u Underlay) int {
 	over6 := u.NodesOver6
 	if l.pair() == betweenClusters.pair() {
@@ -232,8 +233,8 @@ func (l insideLink) insideMTU(u Underlay) int {
 	return u.MTU - extraOverhead(true, over6)
 }
 
-// extraOverhead returns how much longer packets in tunnels are than in plain tunnels over IPv4. Tunnels inside
-// WireGuard are over IPv4, and WireGuard is over the version of IP of the underlay.
+// extraOverhead returns by how many bytes encrypted tunnel packets are longer than packets of plain tunnels over IPv4.
+// Tunnels inside WireGuard are over IPv4, and WireGuard is over the underlay's version of IP.
 func extraOverhead(encrypted, over6 bool) (n int) {
 	if encrypted {
 		n += wireguard.Overhead
@@ -254,7 +255,8 @@ type encryption struct {
 	wanted     bool             // by the configuration
 	port       int
 	what       string // is not reached without a key
-	// beside is the link with the sessions of the next key; nil for that link itself. keys are this end's keys for both.
+	// beside is the second link of the pair, with the sessions of the next key; nil in the second link itself. keys are
+	// this end's keys for both links.
 	beside *encryption
 	keys   *wireguard.Keys
 

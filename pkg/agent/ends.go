@@ -33,9 +33,9 @@ type endReader interface {
 	Close() error
 }
 
-// connectionEnds joins the connections that the datapath forgets with their births. It reads them only while they are
-// wanted. The copy of a connection's first packet may come later than the event of its end. So an end waits endWait for
-// its birth.
+// connectionEnds joins the ends of connections, as the datapath reports them, with the records of their beginnings
+// (births). It reads ends only while a reader needs them. The copy of a connection's first packet may come later than
+// the event of its end. So an end waits endWait for its birth.
 type connectionEnds struct {
 	listen func() (endReader, error) // nil if the datapath reports no ends
 	list   func() ([]ended.Connection, error)
@@ -69,7 +69,8 @@ type connectionKey struct {
 	client, server netip.AddrPort
 }
 
-// birth is the record of a connection that lives. If there are several with one key, next is the later one.
+// birth is the record of the beginning of a connection that has not ended. If several births have one key, next is the
+// later one.
 type birth struct {
 	*record.Record
 	key  connectionKey
@@ -372,9 +373,9 @@ func (e *connectionEnds) next(key connectionKey) {
 	}
 }
 
-// birthOf takes out the birth of the connection that has ended, or returns nil. A port is used again after the end of
-// its connection. So of several births with ports, the newest one before the end is meant. Without ports, such as with
-// ICMP, the births are of several connections that live at the same time, and the oldest one is meant.
+// birthOf removes the birth of a connection that has ended, and returns it, or nil. A client may use a port again after
+// a connection has ended. So of several births with ports it returns the newest one before the end. Without ports, such
+// as with ICMP, several connections with one key live at the same time, and it returns the oldest birth.
 func (e *connectionEnds) birthOf(c endedAt) *birth {
 	key := connectionKey{c.Protocol, c.Client, c.Server}
 	b := e.births[key]
@@ -475,8 +476,8 @@ func (o *observer) ended(c endedAt, begun *record.Record, began time.Time) *reco
 	return &out
 }
 
-// speaksFor reports whether the Node of a record speaks for the end of its connection. That is the client's Node. For a
-// client outside of the cluster it is the server's, or the Node where the connection leaves the cluster.
+// speaksFor reports whether the Node of a record has to export the connection. That is the client's Node. For a client
+// outside of the cluster it is the server's Node, or the Node where the connection leaves the cluster.
 func speaksFor(r *record.Record) bool {
 	if r.From.Node != "" {
 		return r.From.Node == r.Node

@@ -21,9 +21,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// externalIPTables decide which Nodes may hold the addresses of ExternalIPPools that Services have. The controller
-// assigns the addresses (pkg/cluster/externalip). A Lease for each address decides which of the Nodes holds it
-// (ipHolder).
+// externalIPTables decide which Nodes may hold the ExternalIPPool addresses of Services. The controller assigns the
+// addresses (pkg/cluster/externalip). A Lease for each address decides which of the Nodes holds it (ipHolder).
 type externalIPTables struct {
 	config   config.Config
 	this     *ownNode
@@ -37,7 +36,7 @@ type externalIPTables struct {
 	keeps bool
 	// candidates are the Nodes that may hold an address, the preferred one first.
 	candidates *derive.Table[policy.Addr, candidates]
-	// passed is true after the first pass. Before it, candidates is empty whatever Services there are.
+	// passed is true after the first pass. Before it, candidates is empty even if there are Services.
 	passed atomic.Bool
 
 	having *derive.Index[policy.Addr, derive.Object, service.Facts]
@@ -113,12 +112,12 @@ func (t *externalIPTables) wanted() (map[netip.Addr][]string, bool) {
 	return out, true
 }
 
-// candidatesOf returns the ready Nodes that have a podCIDR of the address's version of IP, that the pools of all
-// Services with the address select, and that have ready endpoints of that version of the Services with
-// externalTrafficPolicy Local. This Node is one only if it serves the version, too. If no such Node is ready, they all
-// are candidates: their agents may run although their kubelets cannot report. The order of the Nodes is a different
-// one for each address. It does not depend on other addresses, so a Node that comes or goes moves only its own
-// addresses.
+// candidatesOf returns the Nodes that may hold an address. Such a Node is ready, has a podCIDR of the address's version
+// of IP, and is selected by the pools of all Services with the address. For Services with externalTrafficPolicy Local
+// it also has ready endpoints of that version. This Node is a candidate only if it serves the version too. If no such
+// Node is ready, the Nodes that are not ready are candidates: their agents may run although their kubelets cannot
+// report. Each address has an order of the Nodes of its own, which does not depend on other addresses. So a Node that
+// comes or goes moves only its own addresses.
 func (t *externalIPTables) candidatesOf(a policy.Addr, r *derive.Reader) (candidates, []problem.Problem) {
 	out := candidates{Known: true}
 	var ps problems
@@ -171,8 +170,8 @@ func (t *externalIPTables) selects(pool, nodeLabels string, r *derive.Reader) bo
 	return p.Known && err == nil && err2 == nil && selector.Matches(set)
 }
 
-// serves reports whether this Node serves an address. Until that is known, an agent keeps the addresses that an earlier
-// one has held, and takes no others.
+// serves reports whether this Node serves an address's version of IP. Until the agent knows that, it keeps the
+// addresses that an earlier agent has held, and takes no others.
 func (t *externalIPTables) serves(a policy.Addr, held bool, r *derive.Reader) bool {
 	if _, _, ok := t.this.ready(r); !ok {
 		return held

@@ -105,7 +105,7 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 }
 
 // firstEnd returns the first address that tunnels can end at. Addresses of IPv4 go before addresses of IPv6: all Nodes
-// of a cluster have to use one version, and each agent chooses alone.
+// of a cluster have to use one version, and each agent chooses without asking the others.
 func firstEnd(list []netip.Addr) (netip.Addr, bool) {
 	i := slices.IndexFunc(list, netip.Addr.Is4)
 	if i < 0 {
@@ -134,8 +134,8 @@ func (n nodeFacts) podCIDRs(f family.Families) ([]netip.Prefix, error) {
 // internalIP returns the first InternalIP. Tunnels to the Node end there unless it announces another address.
 func (n nodeFacts) internalIP() (netip.Addr, bool) { return firstEnd(n.Internal) }
 
-// tunnelEnd returns where tunnels to a Node end: the announced transport address, else the InternalIP. If an annotation
-// has no usable address, it is an error and does not count.
+// tunnelEnd returns where tunnels to a Node end: the announced transport address, else the InternalIP. An annotation
+// without a usable address has no effect, and the result has an error.
 func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
 	if n.InvalidTransport != "" {
 		err = errors.New(n.InvalidTransport)
@@ -146,8 +146,9 @@ func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
 	return ip, ok, err
 }
 
-// endOf returns the address of a version of IP at which the other Nodes reach a Node. If tunnels end at an address of
-// that version, it is this one. Else it is an announced transport address or an InternalIP.
+// endOf returns the address at which other Nodes reach a Node, of one version of IP. It is the address where tunnels
+// end, if that is of the version. Otherwise it is the first announced transport address of the version, or the first
+// InternalIP.
 func (n nodeFacts) endOf(six bool) (netip.Addr, bool) {
 	end, _, _ := n.tunnelEnd()
 	for _, ip := range slices.Concat([]netip.Addr{end}, n.Transport, n.Internal) {
@@ -158,9 +159,9 @@ func (n nodeFacts) endOf(six bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// tunnelEnds returns all addresses that the tunnels of a Node may end at and come from. These are the address that
-// other Nodes send to, and its InternalIPs of the same version of IP. Its switch uses an InternalIP until it has seen
-// the annotation.
+// tunnelEnds returns all addresses where tunnels of a Node may end or begin. These are the address that other Nodes
+// send to, and its InternalIPs of the same version of IP. Its switch uses an InternalIP until it has seen the
+// annotation.
 func (n nodeFacts) tunnelEnds() []netip.Addr {
 	end, ok, _ := n.tunnelEnd()
 	if !ok {

@@ -15,8 +15,9 @@ import (
 const minMTU6 = 1280
 
 // familiesOf returns the versions of IP that this Node serves to its Pods. They are the versions of its podCIDRs, and
-// of the addresses that its Pods still have. A Node that is registered again has other podCIDRs, and at first no
-// podCIDRs. While the Node is unknown, the result is the zero value, IPv4 alone. Other Nodes may serve others.
+// of the addresses that its Pods still have. A Node that is registered again gets other podCIDRs, and has no podCIDRs
+// at first. While the Node is unknown, the result is the zero value, which means only IPv4. Other Nodes may serve other
+// versions.
 func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, []problem.Problem) {
 	n, u, _ := t.ready(r)
 	ranges := slices.Clone(n.PodCIDRs) // nodeOf reports that there is no podCIDR
@@ -55,8 +56,8 @@ func (t *ownNode) familiesOf(_ derive.Name, r *derive.Reader) (family.Families, 
 const noNextHop = "with trafficEncapMode noEncap other Nodes reach them by an InternalIP of %s, which the Node " +
 	"lacks: start its kubelet with a --node-ip of both versions, or set trafficEncapMode to encap in antrea-agent.conf"
 
-// unreachable reports whether the hosts of other Nodes have no next hop of a version of IP to this Node. With tunnels
-// they need none. While the kubelet has written no InternalIP, the result is false.
+// unreachable reports whether the hosts of other Nodes lack a next hop of a version of IP to this Node. Tunnels need no
+// such next hop. While the kubelet has written no InternalIP, the result is false.
 func (t *ownNode) unreachable(n nodeFacts, six bool) bool {
 	_, ok := n.endOf(six)
 	return t.config.TrafficEncapMode == config.NoEncap && len(n.Internal) > 0 && !ok

@@ -89,7 +89,7 @@ func (x *flowExport) run(ctx context.Context) error {
 	return x.Run(ctx)
 }
 
-// lookShare is how many times longer than a list of connections the pause after it is at least. So lists take at most
+// lookShare is the ratio of the pause after a list of connections to the time that the list took. So lists take at most
 // 2 % of a core.
 const lookShare = 50
 
@@ -119,8 +119,8 @@ func (x *flowExport) look(ctx context.Context) {
 	}
 }
 
-// exportLiving has records sent of connections that live: if they have sent packets since their last record, and once
-// if they have not for the idle timeout.
+// exportLiving exports records of connections that have not ended. A connection with packets since its last record gets
+// a record. A connection without packets gets one record after the idle timeout.
 func (o *observer) exportLiving(ctx context.Context, list []ended.Connection, now time.Time) {
 	var unnamed []ended.Connection
 	for _, c := range list {
@@ -181,7 +181,8 @@ func deltaOf(now, before ended.Counter) record.Traffic {
 		Bytes: now.Bytes - min(before.Bytes, now.Bytes)}
 }
 
-// addEnd has the record of an end sent, with what has come since the last record of its birth, which may be nil.
+// addEnd exports the record of an end. Its counters are the packets since the last record of the connection's birth b,
+// which may be nil.
 func (x *flowExport) addEnd(e record.Event, b *birth) {
 	if x == nil || !speaksFor(e.End) {
 		return
@@ -196,7 +197,8 @@ func (x *flowExport) addEnd(e record.Event, b *birth) {
 	x.Add(f)
 }
 
-// add has the records of events sent that this Node speaks for. So each connection comes from one Node of the cluster.
+// add exports the records of events for which this Node is responsible (speaksFor). So each connection is exported by
+// one Node of the cluster.
 func (x *flowExport) add(events []record.Event) {
 	if x == nil {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// flowsAbout returns whether a flow is about the Pod, the Service and the policy in the query. Without one it takes all
-// flows.
+// flowsAbout returns a function that reports whether a flow is about the Pod, the Service and the policy in the query.
+// If the query names no such object, the function accepts all flows.
 func (a *switchAnswers) flowsAbout(r *http.Request) (func(flowsync.DumpedFlow) bool, error) {
 	query := r.URL.Query()
 	var all []func(flowsync.DumpedFlow) bool

@@ -17,7 +17,7 @@ import (
 // healthAPI answers the kubelet's probes.
 type healthAPI struct{ agent *Agent }
 
-// serve answers the kubelet's probes through HTTP, at an address of localhost. A probe that runs a program in the
+// serve answers the kubelet's probes over HTTP, at an address of localhost. A probe that runs a program in the
 // container would cost the Node some 50 ms of a processor each time. /livez is 200 while the agent answers. /readyz is
 // 200 while the Node's network is ready, else 503 with the reason. Without an address it serves nothing. If the port is
 // taken, it retries, and the rest of the agent continues.

@@ -70,7 +70,8 @@ func (a *hopAnswers) serve(r *http.Request) (any, error) {
 	return out, nil
 }
 
-// hopQuestion has which endpoint of a Service is asked about: an address, or each of a cluster. Without both, each is.
+// hopQuestion selects the endpoints of a Service that a question is about: one address, or all endpoints of a cluster.
+// If both fields are empty, it selects all endpoints.
 type hopQuestion struct {
 	endpoint netip.Addr
 	cluster  string
@@ -131,8 +132,8 @@ func (a *hopAnswers) arriving(query url.Values) ([]string, error) {
 	return []string{fmt.Sprintf("%sin_port=%d,%s,tun_id=%d,%s", hashed, port, tunnelHeaders(from, to), key, packet)}, nil
 }
 
-// outerSource returns the source of the tunnel of a packet that comes here. If the sender's host has chosen it, the
-// tables of this Node have it. The source of a gateway behind NAT is the declared one.
+// outerSource returns the source address of the tunnel packet in which a packet arrives here. If the sender's host
+// chooses that address, this Node's tables have it. For a gateway behind NAT it is the declared address.
 func (a *hopAnswers) outerSource(query url.Values) (netip.Addr, error) {
 	from, err := netip.ParseAddr(query.Get("outerSrc"))
 	if query.Get("outerSrc") != "" && err != nil {
@@ -162,7 +163,8 @@ func (a *hopAnswers) outerSource(query url.Values) (netip.Addr, error) {
 	return from, nil
 }
 
-// hop follows a packet. Of a Service it tries other hashes until the switch chooses an endpoint that is asked about.
+// hop follows a packet. If the packet is to a Service, hop tries other hashes until the switch chooses an endpoint that
+// the question is about.
 func (a *hopAnswers) hop(ctx context.Context, packet string, q hopQuestion) (api.Hop, error) {
 	output, traced, err := a.traced(ctx, packet)
 	if err != nil {
@@ -207,8 +209,8 @@ func (a *hopAnswers) groups(ctx context.Context, t appctl.Traced) (map[uint32]fl
 	return groups, nil
 }
 
-// wanted returns the endpoints that are asked about, of the groups that a packet has met: the endpoint with the
-// address, or else all endpoints of the cluster. Call it between two passes.
+// wanted returns the endpoints that the question is about, among the endpoints of the groups that a packet has met.
+// That is the one endpoint with the address, or else all endpoints of the cluster. Call it between two passes.
 func (a *hopAnswers) wanted(t appctl.Traced, groups map[uint32]flowsync.DumpedGroup, q hopQuestion) (out []netip.Addr) {
 	for _, g := range t.Groups {
 		for _, b := range groups[g.ID].Group.Buckets {

@@ -59,7 +59,7 @@ func (a *hopAnswers) wayPort(port ofp.Port) bool {
 	return false
 }
 
-// lost returns the end of a packet that is dropped or refused, with the reason that its record would have.
+// lost returns the end of the path of a packet that is dropped or refused, with the reason that its record would have.
 func (a *hopAnswers) lost(t appctl.Traced, kind datapath.PacketKind) api.HopEnd {
 	last := t.Last()
 	r := seenReport{Report: datapath.Report{Kind: kind, Table: ofp.Table(last.Table), Cookie: last.Cookie,
@@ -136,7 +136,7 @@ func (a *hopAnswers) toTunnel(t appctl.Traced) api.HopEnd {
 	return end
 }
 
-// farEnd returns whose the far end of a tunnel is: a Node's of this cluster, or a Gateway's of another cluster.
+// farEnd returns the owner of the far end of a tunnel: a Node of this cluster, or a Gateway of another cluster.
 func (a *hopAnswers) farEnd(to netip.Addr) (node, cluster, gateway string) {
 	if node = a.nodeAt(to); node != "" {
 		return node, "", ""
@@ -163,7 +163,8 @@ func (a *hopAnswers) directNode(to netip.Addr) string {
 	return ""
 }
 
-// toHost returns the end of a packet that the host gets. The host routes packets to Pods of some Nodes.
+// toHost returns the end of a path at which the host receives the packet. The host routes packets to Pods of some
+// Nodes.
 func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 	n, _ := a.dump.tables.node.Get(self)
 	to := destination(t)
@@ -187,7 +188,7 @@ func (a *hopAnswers) toHost(t appctl.Traced) api.HopEnd {
 		Message: fmt.Sprintf("the host of Node %s sends it on to %s, by its routes", n.Name, name)}
 }
 
-// headersOnly returns the headers of a packet at its end, without the fields that only this switch has.
+// headersOnly returns the headers of a packet at the end of its path, without the fields that only this switch has.
 func headersOnly(t appctl.Traced) string {
 	words := []string{t.Protocol}
 	if t.Protocol == "" { // of no protocol that has a word

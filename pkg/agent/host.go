@@ -70,7 +70,8 @@ func (o *outputs) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, [
 	return out, ps
 }
 
-// tunnelType returns Open vSwitch's type of a port for tunnels over IPv6 or IPv4. The kernel has two kinds of gre.
+// tunnelType returns Open vSwitch's type of a port for tunnels over IPv6 or IPv4. Only gre has a second type for IPv6,
+// as in the kernel.
 func tunnelType(c config.Config, over6 bool) string {
 	if c.TunnelType == "gre" && c.OVSDatapathType == "system" && over6 {
 		return "ip6gre"
@@ -78,8 +79,9 @@ func tunnelType(c config.Config, over6 bool) string {
 	return c.TunnelType
 }
 
-// tunnelsOver6 reports whether the tunnels of this Node are over IPv6. If tunnels to other clusters are over the other
-// version of IP, those to other Nodes decide. Then the kernel's gre does not carry the first.
+// tunnelsOver6 reports whether the tunnels of this Node are over IPv6. If tunnels to other clusters and tunnels to
+// other Nodes are over different versions of IP, the latter decide. Then the kernel's gre does not carry the tunnels to
+// other clusters.
 func (o *outputs) tunnelsOver6(r *derive.Reader, ps *problems) bool {
 	n, _ := derive.Get(r, o.from.node, self)
 	p, _ := derive.Get(r, o.from.peers.clusters.Part, self)
@@ -139,7 +141,7 @@ func (o *outputs) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pr
 	d := hostnet.Desired{
 		Sysctls: map[string]string{
 			"net/ipv4/ip_forward": "1",
-			// The switch is behind the gateway port. So packets may come in through the gateway port and leave through it.
+			// The switch is behind the gateway port. So packets may enter through the gateway port and leave through it again.
 			"net/ipv4/conf/" + gw + "/send_redirects": "0",
 			"net/ipv4/conf/" + gw + "/arp_announce":   "1",
 			"net/ipv4/conf/" + gw + "/rp_filter":      "2",
@@ -164,7 +166,8 @@ func (o *outputs) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pr
 		o.hostOf6(&d, u, r)
 	}
 
-	// The host reaches Services through the switch, and also Pods of Nodes to which packets go through a tunnel.
+	// The host reaches Services through the switch. It also reaches the Pods of Nodes to which packets go through a tunnel
+	// in this way.
 	for _, source := range sources {
 		if !source.IsValid() {
 			continue
@@ -205,10 +208,10 @@ func (o *outputs) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pr
 	return d, nil
 }
 
-// behindOf names packets with a Pod's IPv6 address that do not come from the switch. A machine on the Nodes' link would
-// send them in the name of a Pod, and policies would take them for the Pod's. In mode encap the packets of all Pods to
-// Pods and Services are in the switches alone. Packets of Pods of a Node that announces a network of IPv6 may come from
-// the network. To other destinations packets have their Node's address, unless noSNAT is set.
+// behindOf returns the IPv6 sources whose packets have to come from the switch. A machine on the Nodes' link could send
+// packets with a Pod's address, and policies would take them for the Pod's. In mode encap all packets of Pods to Pods
+// and Services stay within the switches. If a Pod's Node announces a network of IPv6, the Pod's packets may come from
+// that network. To other destinations packets have their Node's address, unless noSNAT is set.
 func (o *outputs) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) hostnet.Behind {
 	in := hostnet.Behind{Link: o.from.config.HostGateway}
 	for _, p := range own {
@@ -243,8 +246,8 @@ func (o *outputs) behindOf(own, serviceCIDRs []netip.Prefix, r *derive.Reader) h
 }
 
 // hostOf6 adds the part of IPv6 that has no counterpart in IPv4. The switch's answer to a Neighbor Solicitation costs
-// an upcall, so the host has permanent neighbours: its next hop, and the Pods of this Node. The gateway port takes
-// nothing from router advertisements.
+// an upcall, so the host has permanent neighbours: its next hop, and the Pods of this Node. The gateway port ignores
+// router advertisements.
 func (o *outputs) hostOf6(d *hostnet.Desired, u Underlay, r *derive.Reader) {
 	gw := o.from.config.HostGateway
 	d.Sysctls["net/ipv6/conf/"+gw+"/disable_ipv6"] = "0" // new links may have it off

@@ -63,8 +63,8 @@ func (t *hostPortTables) add(e *derive.Engine, withNodePorts bool) {
 		EqualBy(slices.Equal[[]hostnet.HostPort])
 }
 
-// mappedOf returns the ports of the Node that lead to an attachment. The first attachment has a port that several ask
-// for. CNI ADD refuses the others, so only damaged records can have that.
+// mappedOf returns the ports of the Node that lead to an attachment. If several attachments ask for one port, the first
+// has it. Only damaged records can have that, since CNI ADD refuses the others.
 func (t *hostPortTables) mappedOf(name derive.Name, r *derive.Reader) (out []hostnet.HostPort, _ []problem.Problem) {
 	a, _ := derive.Get(r, t.pods.attachments, name)
 	if len(a.HostPorts) == 0 {
@@ -147,7 +147,8 @@ func (t *hostPortTables) before(name derive.Name, p cni.HostPort, key portOfNode
 	return cni.Attachment{}, false
 }
 
-// host completes the desired state of the Node's network stack. Without ports of Pods there is no table.
+// host completes the desired state of the Node's network stack. It adds the table of host ports only if Pods have such
+// ports.
 func (t *hostPortTables) host(d *hostnet.Desired, u Underlay, r *derive.Reader) {
 	d.HostPorts.Addresses = u.Local // of ports that go, too
 	var ends []netip.Prefix
@@ -161,7 +162,7 @@ func (t *hostPortTables) host(d *hostnet.Desired, u Underlay, r *derive.Reader) 
 	}
 	d.HostPorts.Link, d.HostPorts.Families = t.link, family.Of(ends)
 	if d.HostPorts.Families.Has4() {
-		// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
+		// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to 127.0.0.0/8.
 		d.Sysctls[routeLocalnet(t.link)] = "1"
 	}
 }

@@ -95,9 +95,9 @@ func (t *insideTables) encryptedOf(_ derive.Name, r *derive.Reader) (e encrypted
 	return e, nil
 }
 
-// bridges returns the bridges through which a userspace switch reaches the WireGuard devices. If a device is not
-// desired, its bridge is removed too. If a device comes again under the same name, the switch reads it only through a
-// new port.
+// bridges returns the bridges through which a userspace switch reaches the WireGuard devices. The bridge of a device
+// that is no longer desired is removed too: if a device of the same name is made later, the switch reads it only
+// through a new port.
 func (t *insideTables) bridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 	e, _ := derive.Get(r, t.encrypted, self)
 	s, _ := derive.Get(r, t.settings, self)
@@ -127,9 +127,9 @@ func (t *insideTables) bridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 // host adds the links, routes and rules through which the host reaches the inside ends.
 func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 	e, _ := derive.Get(r, t.encrypted, self)
-	// While a device is missing, no packet may leave through another link. Wider routes lead to the switch, which drops
-	// the packets. A userspace switch has routes of its own, and reads them again when a link comes or goes, the default
-	// route first. So the uplink drops the packets too.
+	// While a WireGuard device is missing, its packets must not leave through another link. Wider routes lead to the
+	// switch, which drops the packets. A userspace switch has its own copy of the routes. It reads them again when a link
+	// comes or goes, the default route first. So the uplink drops the packets too.
 	var inside []netip.Prefix
 	drop := func(to netip.Prefix) {
 		route := hostnet.Route{Dst: to, Link: t.config.HostGateway}

@@ -28,10 +28,10 @@ const (
 
 	// holdEvery is how often a Lease is read. Its holder renews it each second time.
 	holdEvery = 2 * time.Second
-	// holdFor is how long an unchanged Lease keeps its address on its Node. The first candidate takes it then. Each other
-	// candidate waits holdEvery longer than the one before.
+	// holdFor is how long an unchanged Lease keeps its address on its Node. After that the first candidate takes the
+	// address. Each further candidate waits holdEvery longer than the one before it.
 	holdFor = 10 * time.Second
-	// leaseTimeout bounds a request, so that one without an answer does not end the renewal of all Leases.
+	// leaseTimeout bounds a request. So one request without an answer does not stop the renewal of all Leases.
 	leaseTimeout = 3 * time.Second
 	// holdCandidates is how many of the Nodes that may hold an address look at its Lease.
 	holdCandidates = 3
@@ -49,13 +49,13 @@ type leaseAPI interface {
 }
 
 // ipHolder holds addresses of Services on this Node. Each address has a Lease, and the Node that the Lease names holds
-// it. A holder without an API server keeps its addresses: every Node serves the Services, so an address on two Nodes
-// does less harm than one on no Node.
+// it. A holder that cannot reach the API server keeps its addresses. Every Node serves the Services, so an address on
+// two Nodes does less harm than an address on no Node.
 type ipHolder struct {
 	node string
 	api  leaseAPI
 	// wanted returns the candidates of each address that a Service has. It returns false before the first pass of the
-	// tables, which waits for loaded.
+	// tables. That pass waits until loaded has been called.
 	wanted func() (map[netip.Addr][]string, bool)
 	// set puts an address on this Node, or takes it away.
 	set func(ip netip.Addr, held bool)
@@ -102,8 +102,8 @@ func (h *ipHolder) holders(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// decide returns what a Node does about a Lease that has not changed for a time. rank is the Node's place among the
-// candidates for the address. It is negative for other Nodes.
+// decide returns the action of a Node for a Lease that has not changed for a time. rank is the Node's place among the
+// candidates for the address. It is negative if the Node is no candidate.
 func decide(node string, rank int, holder string, unchanged time.Duration) action {
 	turn := time.Duration(rank) * holdEvery
 	switch {
@@ -119,7 +119,7 @@ func decide(node string, rank int, holder string, unchanged time.Duration) actio
 	return look
 }
 
-// run holds addresses until ctx ends. They stay on the Node then: the next agent goes on with them.
+// run holds addresses until ctx ends. Then it leaves them on the Node, and the next agent continues with them.
 func (h *ipHolder) run(ctx context.Context) {
 	if !h.resume(ctx) {
 		return
@@ -136,7 +136,7 @@ func (h *ipHolder) run(ctx context.Context) {
 	}
 }
 
-// resume finds the addresses that an earlier agent has held. They stay, so that a restart takes no address away.
+// resume finds the addresses that an earlier agent has held. They stay on the Node, so a restart removes no address.
 func (h *ipHolder) resume(ctx context.Context) bool {
 	tick := time.NewTicker(holdEvery)
 	defer tick.Stop()
@@ -246,7 +246,7 @@ func (h *ipHolder) lease(ctx context.Context, ip netip.Addr, rank int) error {
 	return nil
 }
 
-// write makes a Node the holder of a Lease. Another write since the Lease was read makes it fail.
+// write makes a Node the holder of a Lease. It fails if another client has written the Lease since it was read.
 func (h *ipHolder) write(ctx context.Context, l *coordinationv1.Lease, missing bool, holder string) error {
 	l = l.DeepCopy()
 	moment := metav1.NewMicroTime(h.now())

@@ -56,7 +56,7 @@ func (t *tables) declareKinds() {
 	t.objects.imports = watch.NewSource(k, "clusterinfoimports", importFactsOf, gateways, own, optional)
 	t.objects.sets = watch.NewSource(k, "clustersets", clusterSetFactsOf, gateways, own, optional)
 	t.objects.exports = watch.NewSource(k, "serviceexports", exportFactsOf, gateways, optional)
-	// watch.If leaves a kind out for all features. Other features read Nodes and Namespaces, too.
+	// watch.If leaves a kind out for all features, but other features read Nodes and Namespaces too.
 	external := t.config.Enabled("ServiceExternalIP")
 	t.external.pools = watch.NewSource(k, "externalippools", poolSelectorOf, watch.If(external), optional)
 	t.external.nodes = watch.NewSource(k, "holder-nodes", func(n *corev1.Node) holderNode {
@@ -81,7 +81,7 @@ func (t *tables) declareKinds() {
 		t.objects.networks.others = watch.NewSource(k, "network-attachment-definitions", tenant.OtherPlugin,
 			watch.IfAllowed())
 		t.objects.networks.requests = watch.NewSource(k, "pod-networks", requestOf(t.nodeName))
-		t.objects.networks.addInterfaces(t.engine, namespaces)
+		t.objects.networks.addInterfaces(t.engine, namespaces, t.pods.attachments)
 		t.objects.networks.report = watch.NewSource(k, "own-nodenetworkreport", ownReportOf(t.nodeName), watch.IfAllowed())
 		t.objects.networks.shown = watch.NewSource(k, "network-statuses", shownStatusOf(t.nodeName))
 	}
@@ -96,7 +96,7 @@ func (t *tables) declareKinds() {
 	t.kinds = k
 }
 
-// withVersion declares a kind of policies that has a status. The version of a policy is in a source of its own.
+// withVersion declares a kind of policies with a status. The version of each policy is a row of a separate source.
 func withVersion[T client.Object](k *watch.Kinds, p *policy.Tables, kind policy.Kind, facts func(T) policy.Facts) {
 	watch.Into(k, p.Policies[kind], facts, watch.Optional())
 	watch.Into(k, p.Versions[kind], func(o T) policy.Version { return policy.VersionOf(o) })

@@ -20,14 +20,14 @@ import (
 // Traffic modes. In mode encap all packets between the Pods of two Nodes go through a tunnel. In mode noEncap the hosts
 // route them, and no packet of this cluster's own traffic goes through a tunnel. In mode hybrid the hosts route them
 // between Nodes of one subnet. Traffic with other clusters goes through tunnels in each mode. Two Nodes may be direct
-// in one version of IP alone: each version has an address of the Node that is the hosts' next hop.
+// in only one version of IP, since each version has its own address of the Node as the hosts' next hop.
 //
 // Both ends of a connection decide from the same facts, the Nodes' annotations, so they come to the same result.
 
 // transportNetworks is the annotation of a Node with the addresses at which other Nodes reach it, and their prefix
-// lengths. Its agent writes it in mode hybrid. In mode noEncap it writes the address of IPv6 alone: the hosts of other
-// Nodes accept packets with a Pod's IPv6 address from the network if the Pod's Node announces a network of IPv6. Commas
-// separate the addresses.
+// lengths. Its agent writes it in mode hybrid. In mode noEncap it writes only the IPv6 address. The hosts of other
+// Nodes accept packets with a Pod's IPv6 address from the network only if the Pod's Node announces a network of IPv6.
+// Commas separate the addresses.
 const transportNetworks = "tombolo.io/transport-networks"
 
 // networksOf reads the annotation transportNetworks. It leaves out texts that are not prefixes.
@@ -63,8 +63,8 @@ func (t *tables) direct(name string, n nodeFacts, six bool, r *derive.Reader, ps
 	return false
 }
 
-// sameSubnet reports whether two Nodes announce the same network of a version of IP. It returns the same for the Nodes
-// in either order. If a Node announces nothing, its agent is older or has another traffic mode.
+// sameSubnet reports whether two Nodes announce the same network of a version of IP. The order of the two Nodes does
+// not matter. A Node that announces nothing has an older agent or another traffic mode, and the result is false.
 func sameSubnet(name string, n nodeFacts, other string, o nodeFacts, six bool, ps *problems) bool {
 	end, _ := n.endOf(six)
 	far, _ := o.endOf(six)
@@ -93,7 +93,7 @@ type announcement struct {
 	Text  string // "" for no annotation
 }
 
-// announcementOf returns the networks of the addresses at which other Nodes reach this one. There is no row before the
+// announcementOf returns the networks of the addresses at which other Nodes reach this one. There is no row until the
 // Node's network has been read.
 func (o *outputs) announcementOf(_ derive.Name, r *derive.Reader) (announcement, []problem.Problem) {
 	now, ok := derive.Get(r, o.from.this.now, self)
@@ -133,9 +133,9 @@ func (o *outputs) announcementOf(_ derive.Name, r *derive.Reader) (announcement,
 	return announcement{Known: true, Text: strings.Join(texts, ",")}, ps
 }
 
-// routesToPods returns the host's routes to the Pods of other Nodes: through the switch, and to the Nodes themselves. A
-// direct Node in another subnet has no route, since the network between the Nodes routes its podCIDR.
-// All routes are of the family of their source address.
+// routesToPods returns the host's routes to the Pods of other Nodes. They lead through the switch, or directly to a
+// Node whose Pods the hosts route. A direct Node in another subnet has no route here, since the network between the
+// Nodes routes its podCIDR. The source address of a route is of the route's family.
 func (o *outputs) routesToPods(r *derive.Reader, u Underlay, source, hop netip.Addr) (via, direct []hostnet.Route) {
 	routed := map[netip.Prefix]bool{}
 	ofSource := func(p netip.Prefix) bool { return is4(p) == source.Is4() }
@@ -175,10 +175,10 @@ func (o *outputs) routesToPods(r *derive.Reader, u Underlay, source, hop netip.A
 }
 
 // masquerade returns the rules for packets that leave the Node. Packets of Pods get the Node's address, unless they go
-// through the gateway port. The cluster's Pods are excepted in all traffic modes. When a Node's mode changes to one in
-// which hosts route packets between Pods, its flows and its rules change at different moments. If a packet of an open
-// connection got the Node's address in between, it would end the connection. With noSNAT the network outside routes the
-// Pods' addresses. The Service address is of no network, so it is always masqueraded.
+// through the gateway port. The cluster's Pods are excepted in all traffic modes. When a Node changes to a mode in
+// which hosts route packets between Pods, its flows and rules change at different moments. A packet of an open
+// connection that got the Node's address in between would end the connection. With noSNAT the network outside routes
+// the Pods' addresses. The network does not route the Service address, so it is always masqueraded.
 func (o *outputs) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Masquerade {
 	m := hostnet.Masquerade{ExceptLink: o.from.config.HostGateway}
 	families := o.from.this.families(r)
@@ -206,8 +206,8 @@ func (o *outputs) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Ma
 	return m
 }
 
-// tooLarge reports a Pod whose MTU is larger than a new Pod's. A Pod keeps its MTU when the traffic mode or the
-// transport interface's MTU changes. There is never a row.
+// tooLarge reports a Pod whose MTU is larger than a new Pod's would be. A Pod keeps its MTU when the traffic mode or
+// the transport interface's MTU changes. The table never has a row: only its problems are used.
 func (t *tables) tooLarge(port derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 	a, _ := derive.Get(r, t.pods.attachments, port)
 	at, _ := derive.Get(r, t.pods.ports, port)

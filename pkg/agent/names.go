@@ -35,8 +35,8 @@ const (
 	namesExpired = time.Second // at most so late is an address forgotten
 )
 
-// learnedNames has the addresses that DNS has answered to Pods under rules with names, each until it expires. A file
-// keeps them over a restart.
+// learnedNames has the addresses from answers of DNS to Pods that have rules with names. Each is kept until it expires.
+// A file keeps them over a restart.
 type learnedNames struct {
 	nodeNames
 	file  string
@@ -249,7 +249,8 @@ func (l *learnedNames) forget(name string, ip netip.Addr) {
 	}
 }
 
-// evict removes addresses of the identity with the most addresses, the earliest to expire first.
+// evict removes addresses until there is room. They are addresses of the identity with the most addresses, the earliest
+// to expire first.
 func (l *learnedNames) evict(changed map[string]bool) {
 	most := slices.MinFunc(slices.Collect(maps.Keys(l.held)),
 		func(x, y uint32) int { return cmp.Or(cmp.Compare(l.held[y], l.held[x]), cmp.Compare(x, y)) })

@@ -35,7 +35,7 @@ type interfaceStatus struct {
 	Gateway   []string `json:"gateway,omitempty"`
 }
 
-// shownStatus is the annotation of a Pod of this Node that requests networks, or has the annotation.
+// shownStatus is a Pod of this Node that requests networks or has the annotation, with the annotation's present value.
 type shownStatus struct {
 	Object   types.UID // of the Pod in the API server
 	UID      types.UID // that the kubelet gives the runtime
@@ -43,7 +43,8 @@ type shownStatus struct {
 	Status   string
 }
 
-// shownStatusOf returns the annotation of a Pod. A Pod that has ended has a row, too, as long as it has the annotation.
+// shownStatusOf returns the status annotation of a Pod, if the Pod needs a row. A Pod that has ended keeps its row
+// while it has the annotation.
 func shownStatusOf(node string) func(*corev1.Pod) shownStatus {
 	return func(p *corev1.Pod) shownStatus {
 		text, status := p.Annotations[tenant.AnnotationNetworks], p.Annotations[annotationStatus]
@@ -59,7 +60,8 @@ func shownStatusOf(node string) func(*corev1.Pod) shownStatus {
 }
 
 // networkStatuses writes the addresses of Pods with further interfaces into an annotation of these Pods, and removes
-// the annotation with the interfaces. It leaves Pods alone that another plugin, such as Multus, makes interfaces for.
+// the annotation with the interfaces. It does not change Pods whose further interfaces another plugin makes, such as
+// Multus.
 type networkStatuses struct {
 	tables   *tables
 	progress *progress
@@ -77,9 +79,10 @@ type writtenStatus struct {
 }
 
 const (
-	// statusesLeast is the time between two comparisons. It bounds the writes if another client changes the annotation.
+	// statusesLeast is the least time between two comparisons. It bounds the number of writes if another client keeps
+	// changing the annotation.
 	statusesLeast = 500 * time.Millisecond
-	// statusShown is how long a write may take until a watch shows it. Then it is written again.
+	// statusShown is how long the watch may take to show a write. After that the annotation is written again.
 	statusShown = 5 * time.Second
 )
 
@@ -120,7 +123,8 @@ func (n *networkStatuses) run(ctx context.Context) {
 	}
 }
 
-// write writes the annotations that should be others. It reports whether a watch has not shown all of them yet.
+// write writes the annotations that differ from the desired ones. pending is true while the watch has not shown all
+// writes yet.
 func (n *networkStatuses) write(ctx context.Context) (pending bool, failed error) {
 	_, rebuilding := n.tables.pods.rebuilding.Get(self)
 	attached := map[derive.Object][]cni.Attachment{}
@@ -161,7 +165,7 @@ func (n *networkStatuses) write(ctx context.Context) (pending bool, failed error
 }
 
 // writeOne writes or removes the annotation of a Pod. The patch has the UID, so the API server refuses it for another
-// Pod of the name.
+// Pod of the same name.
 func (n *networkStatuses) writeOne(ctx context.Context, pod derive.Object, uid types.UID, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, publishLimit)
 	defer cancel()
@@ -260,7 +264,8 @@ func (a *Agent) newNetworkStatuses(client *reportClient) *networkStatuses {
 	return n
 }
 
-// patchPodStatus changes the annotations of a Pod. With its status the API server leaves all of its spec as it is.
+// patchPodStatus changes the annotations of a Pod through its status subresource. There the API server ignores changes
+// of the spec.
 func (c *reportClient) patchPodStatus(ctx context.Context, pod derive.Object, merge []byte) error {
 	return c.nodes.Patch(types.MergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		SubResource("status").Body(merge).Do(ctx).Error()

@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// nodeFollower writes the state of the Node to the tables: the OVSDB's, the ways' and the host's network.
+// nodeFollower writes the state of the Node to the tables: the OVSDB, the ways and the host's network.
 type nodeFollower struct {
 	tables      *tables
 	switchPorts *bridge.Manager
@@ -34,7 +34,8 @@ func newNodeFollower(a *Agent) *nodeFollower {
 // nodeChanged starts a look at the underlay, since this Node's object has changed.
 func (f *nodeFollower) nodeChanged() { desired.Signal(f.moved) }
 
-// observeWays takes over the state of the ways. It returns whether it has to be called again without an event.
+// observeWays writes the state of the ways to the tables. It returns whether it has to be called again without an
+// event.
 func (f *nodeFollower) observeWays() bool {
 	now, ports := time.Now(), portsNow(f.switchPorts, f.tables.config)
 	changed, unsteady := f.seenWays.report.observe(now, f.tables.ways.toReport(ports, f.flows.Stats().Connected))
@@ -46,8 +47,8 @@ func (f *nodeFollower) observeWays() bool {
 	return unsteady || waiting
 }
 
-// followSwitch writes the state of the OVSDB to the tables whenever it changes. It
-// observes the ways once they are known.
+// followSwitch writes the state of the OVSDB to the tables whenever it changes. Once the ways are known, it observes
+// them too.
 func (f *nodeFollower) followSwitch(ctx context.Context) {
 	for {
 		f.tables.readSwitch(f.switchPorts.State)

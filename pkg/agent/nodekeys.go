@@ -20,8 +20,8 @@ const (
 	nextNodePort = "tombolo.io/wireguard-next-port"
 	// nextNodeKey is the annotation of a Node with the next public key while a key changes. The agent writes it.
 	nextNodeKey = "tombolo.io/wireguard-next-public-key"
-	// nodeKeyNotBefore is the annotation of a Node with a time in the format of RFC 3339. An older WireGuard key of the
-	// Node is replaced. The administrator writes it.
+	// nodeKeyNotBefore is the annotation of a Node with a time in the format of RFC 3339. The agent replaces a WireGuard
+	// key that is older than this time. The administrator writes it.
 	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
 )
 
@@ -59,7 +59,7 @@ func newNodeKeys(
 }
 
 // insideIDs returns the IDs of a Node's key and of its inside address. If traffic between Nodes is encrypted, no two
-// Nodes may have one of them in common.
+// Nodes may have a key or an inside address in common.
 func insideIDs(n nodeFacts) (key, address derive.Name) {
 	end, _, _ := n.tunnelEnd()
 	return keyID(n.WireGuardKey), derive.Name("address " + peering.InsideOfNode(end).String())
@@ -68,7 +68,7 @@ func insideIDs(n nodeFacts) (key, address derive.Name) {
 func keyID(key string) derive.Name  { return derive.Name("key " + key) }
 func nextID(key string) derive.Name { return derive.Name("next " + key) }
 
-// nextOfID returns the nextID of a key from its keyID. It returns "" for an address, which has one ID.
+// nextOfID returns the nextID of a key from its keyID. It returns "" for an inside address, which has no second ID.
 func nextOfID(id derive.Name) derive.Name {
 	if key, ok := strings.CutPrefix(string(id), "key "); ok {
 		return nextID(key)
@@ -88,8 +88,9 @@ func currentOfID(id derive.Name) derive.Name {
 // is the Node that was seen first with it, also as its next key. A key is public, so another Node that announces it
 // takes nothing over, whatever its age.
 //
-// Among Nodes that were seen together, the oldest with the key wins, then the oldest that changes to it. A newer Node
-// may be made from a copy of the older Node's disk. Among Nodes of the same second the first by name wins.
+// Among Nodes that were seen at the same time, the oldest with the key wins, then the oldest that changes to it. A
+// newer Node may be made from a copy of the older Node's disk. If two Nodes are of the same second, the first by name
+// wins.
 func (k *nodeKeys) holder(id derive.Name, r *derive.Reader) (holder string) {
 	first, _ := derive.Get(r, k.first, id)
 	var created time.Time
@@ -141,8 +142,8 @@ func (k *nodeKeys) remember(saved map[string]string, save func(map[string]string
 	})
 }
 
-// nextOf adds a Node's next key and port to a way. It reports invalid content and omits it. Then the current key of the
-// Node stays in use.
+// nextOf adds a Node's next key and port to a way. It reports invalid values and leaves them out. Then the current key
+// of the Node stays in use.
 func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.Way, ps *problems) {
 	object := problem.Object{Kind: "Node", Name: name}
 	const lost = "packets to and from its Pods will be lost when it changes its WireGuard key"
@@ -182,7 +183,7 @@ func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering
 }
 
 // secured reports whether this Node and another one agree on encryption. Nothing is sent in plain text to a Node that
-// announces a key. With encryption here, nothing is sent in plain text at all.
+// announces a key. If this Node encrypts, it sends nothing in plain text to any Node.
 func (k *nodeKeys) secured(name string, n nodeFacts, r *derive.Reader, ps *problems) bool {
 	object, field := problem.Object{Kind: "Node", Name: name}, "metadata.annotations["+nodeKey+"]"
 	if !k.encrypts {

@@ -17,8 +17,8 @@ import (
 
 const latenciesResource = "nodelatencystats"
 
-// newLatencies prepares the writer of this Node's NodeLatencyStats. The first one is written when there are results. If
-// probes end, one without results takes its place.
+// newLatencies prepares the writer of this Node's NodeLatencyStats. The first one is written when there are results.
+// After the last probe it is replaced by one without results.
 func newLatencies(o Options, results func() []api.ProbedNode, uid func() types.UID,
 	log *slog.Logger) (*heartbeat.Writer, error) {
 	written, some := false, false // whether the written object has results; whether the object of this write has
@@ -56,7 +56,8 @@ func latencyInterval(targets int) time.Duration {
 	return max(heartbeat.Every, time.Duration(targets)*time.Second)
 }
 
-// nodeOwner returns a Node as the owner of an object, which goes with its Node. It is nil if the Node is not known.
+// nodeOwner returns an owner reference to a Node, so that an object is deleted with its Node. It is nil if the Node is
+// not known.
 func nodeOwner(node string, uid types.UID) []metav1.OwnerReference {
 	if uid == "" {
 		return nil

@@ -51,7 +51,8 @@ func (p *nodeProbes) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// pingIntervalOf returns the time between two probes of a Node. It is 0 for an object with another name than default.
+// pingIntervalOf returns the time between two probes of a Node, as a NodeLatencyMonitor asks for it. It is 0 for an
+// object with another name than default.
 func pingIntervalOf(m *crdv1alpha1.NodeLatencyMonitor) time.Duration {
 	if m.Name != crdv1alpha1.NodeLatencyMonitorName || m.Spec.PingIntervalSeconds <= 0 {
 		return 0
@@ -60,7 +61,7 @@ func pingIntervalOf(m *crdv1alpha1.NodeLatencyMonitor) time.Duration {
 }
 
 // nodeProbes probe the other Nodes of the cluster, while a NodeLatencyMonitor asks for it. They send echo requests
-// between the gateway ports. So a probe takes the way of Pods' packets, and the far host answers.
+// between the gateway ports. So a probe takes the path of Pods' packets, and the host of the other Node answers.
 type nodeProbes struct {
 	*probe.Pings
 	targets func(context.Context) ([]probe.Target, time.Duration, error)

@@ -94,8 +94,8 @@ type seenReport struct {
 	at time.Time
 }
 
-// foldKey is what equal drops have in common. The client's port is not in it, since a client that tries again takes
-// another one.
+// foldKey is the part that equal drops have in common. It has no port of the client, since a client that tries again
+// takes another port.
 type foldKey struct {
 	src, dst netip.Addr
 	protocol uint8
@@ -283,7 +283,7 @@ func (o *observer) named(r seenReport) record.Event {
 	return record.Event{Drop: out}
 }
 
-// endOf is an end of a record. The host of this Node is known by the address of its gateway port.
+// endOf returns one end of a record. It recognizes the host of this Node by the address of the gateway port.
 func (o *observer) endOf(e whyEnd, port uint16) record.End {
 	out := record.End{IP: e.Address, Port: port, Node: e.Node, Cluster: e.Cluster}
 	if e.Kind == "Pod" {
@@ -400,8 +400,8 @@ func ruleText(rule datapath.NamedRule) *record.Rule {
 	return &record.Rule{Policy: rule.Key.Policy.String(), Name: name}
 }
 
-// readAgain reads the names of rules again, unless it has just done so. A number never gets another meaning, so earlier
-// names stay.
+// readAgain reads the names of rules again, unless it did so a moment ago. A number never gets another meaning, so
+// names that were read earlier stay valid.
 func (n *ruleNames) readAgain() bool {
 	_, passes, _ := n.tables.engine.Stats()
 	if time.Since(n.read) < rulesKept || passes == n.passes || n.tables.flows.Policies == nil {
@@ -562,7 +562,7 @@ func (o *observer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// observe has connections seenReport until the returned function is called by the last reader.
+// observe makes the switch report connections (seenReport). The last reader calls the returned function to end that.
 func (o *observer) observe() (end func()) {
 	change := func(by int) {
 		o.mu.Lock()

@@ -22,7 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// outsideTables hold how clients outside of the Pods' network reach Services, with antreaProxy.proxyAll.
+// outsideTables hold the facts by which clients outside of the Pods' network reach Services, with antreaProxy.proxyAll.
 type outsideTables struct {
 	config   config.Config
 	this     *ownNode
@@ -30,7 +30,7 @@ type outsideTables struct {
 	flows    *datapath.Tables
 	rules    *derive.Table[derive.Object, []policy.ServiceRule] // of policies, by Service
 
-	// open is set while connections are open that an earlier agent with antreaProxy.proxyAll has accepted.
+	// open is set while connections exist that an earlier agent with antreaProxy.proxyAll has accepted.
 	open *derive.Source[derive.Name, bool]
 	// balancers finds the Services that have an address as a load balancer's.
 	balancers *derive.Index[policy.Addr, derive.Object, []service.Frontend]
@@ -83,7 +83,8 @@ func (t *outsideTables) node(n *datapath.Node, r *derive.Reader, ps *problems) {
 	n.ServiceSource6 = t.serviceSource(*n, func(p netip.Prefix) bool { return !is4(p) }, r, ps)
 }
 
-// serviceSource returns the Node's service source of a version of IP: of its first podCIDR that has room for one.
+// serviceSource returns the Node's service source of a version of IP. It belongs to the first podCIDR that has room for
+// one.
 func (t *outsideTables) serviceSource(n datapath.Node, of func(netip.Prefix) bool, r *derive.Reader,
 	ps *problems) (gateway netip.Addr) {
 	for i, cidr := range n.PodCIDRs {
@@ -112,8 +113,8 @@ func (t *outsideTables) serviceSource(n datapath.Node, of func(netip.Prefix) boo
 	return gateway // too small a range, or none
 }
 
-// nodePortAddresses returns the addresses of this Node at which node ports are served: all of them of versions of IP
-// that Pods have, or those in nodePortAddresses of the configuration.
+// nodePortAddresses returns the addresses of this Node at which node ports are served. These are the addresses in
+// nodePortAddresses of the configuration, or else all addresses of versions of IP that Pods have.
 func (t *outsideTables) nodePortAddresses(n datapath.Node, r *derive.Reader) (out []netip.Addr) {
 	node, u, _ := t.this.ready(r)
 	for _, ip := range u.Local {
@@ -155,15 +156,15 @@ func (t *outsideTables) host(d *hostnet.Desired, n datapath.Node) {
 		d.Routes = append(d.Routes,
 			hostnet.Route{Dst: entries, Gateway: nextHop(entries.Addr()), Link: gw, OnLink: true})
 	}
-	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to this range.
+	// Packets to 127.0.0.1 are translated before the route is chosen. The switch drops packets of Pods to 127.0.0.0/8.
 	d.Sysctls[routeLocalnet(gw)] = "1"
 	// As kube-proxy does: a server may take an hour for its half of a connection.
 	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_close_wait"] = "3600"
 	d.Sysctls["net/netfilter/nf_conntrack_tcp_timeout_established"] = "86400"
 }
 
-// servedBefore reports whether an earlier agent with antreaProxy.proxyAll may have left open connections: its route to
-// the entries is there, or that cannot be found out. Their flows and routes stay until a drain has ended.
+// servedBefore reports whether an earlier agent with antreaProxy.proxyAll may have left open connections. That is so if
+// its route to the entries exists, or if this cannot be found out. Their flows and routes stay until a drain has ended.
 func (t *outsideTables) servedBefore(log *slog.Logger, leadsTo func(string, netip.Prefix) (bool, error)) (open bool) {
 	if t.config.AntreaProxy.ProxyAll {
 		return false
@@ -196,7 +197,7 @@ func openThroughEntries() (int, error) {
 const drainInterval = 15 * time.Second
 
 // drain waits until the last connection has ended that an earlier agent with antreaProxy.proxyAll has accepted. Until
-// the host has removed the translation, connections may begin.
+// the host has removed the translation, new connections may still begin.
 type drain struct {
 	untranslated func(context.Context) error // waits until the host has removed the translation
 	count        func() (int, error)         // counts open connections
@@ -273,9 +274,9 @@ func isAt(a, b hostnet.Translation) bool {
 		a.To.Addr().Is4() == b.To.Addr().Is4()
 }
 
-// onThisHost returns the endpoint of a frontend for clients outside with externalTrafficPolicy Local, if all of them
-// are the host itself, such as an ingress controller in its network. Its clients' packets do not enter the switch then,
-// and it sees their addresses.
+// onThisHost returns the endpoint of a frontend if packets to it need not enter the switch. That is so if the frontend
+// is for clients outside, with externalTrafficPolicy Local, and all of its endpoints are programs in the host's
+// network, such as an ingress controller. Then the endpoint sees the clients' addresses.
 func (t *outsideTables) onThisHost(key derive.Object, f service.Frontend, r *derive.Reader) (netip.AddrPort, bool) {
 	if len(f.Endpoints) == 0 || f.Limited || f.Protocol == corev1.ProtocolSCTP {
 		return netip.AddrPort{}, false
@@ -292,7 +293,8 @@ func (t *outsideTables) onThisHost(key derive.Object, f service.Frontend, r *der
 	return f.Endpoints[0].Addr, true
 }
 
-// reserved are the addresses of podCIDRs that no Pod gets: clients outside come from them, now or once proxyAll is set.
+// reserved are the addresses of podCIDRs that no Pod gets. Connections of clients outside come from them, now or once
+// proxyAll is set.
 func reserved(podCIDRs []netip.Prefix) (out []netip.Addr) {
 	for _, cidr := range podCIDRs {
 		if ip, ok := policy.ServiceSource(cidr); ok {

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -27,9 +28,10 @@ type podInterfaces struct {
 	Err   string // names the annotation and the remedy
 }
 
-// addInterfaces adds the table of requested interfaces.
+// addInterfaces adds the table of requested interfaces, and a table that reports Pods without the requested network.
 func (o *networkObjects) addInterfaces(
 	e *derive.Engine, namespaces derive.Readable[derive.Object, tenant.NamespaceFacts],
+	attachments *derive.Source[derive.Name, cni.Attachment],
 ) {
 	o.interfaces = derive.NewTable(e, "pod-interfaces",
 		func(pod derive.Object, r *derive.Reader) (out podInterfaces, _ []problem.Problem) {
@@ -62,11 +64,32 @@ func (o *networkObjects) addInterfaces(
 			out.List = append(out.List, further...)
 			return out, nil
 		}, derive.KeysOf(o.requests)).EqualBy(func(a, b podInterfaces) bool { return reflect.DeepEqual(a, b) })
+	derive.NewTable(e, "first-interfaces-elsewhere", func(port derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+		a, _ := derive.Get(r, attachments, port)
+		return o.isElsewhere(a, r)
+	}, derive.KeysOf(attachments))
 }
 
-// ownFault returns why a VirtualNetwork is no network of first interfaces, or nil. An address of it is a destination of
-// its Node's host, and an address of Pods for the API server and for clients of Services. So operators have to list its
-// ranges. Without a list, a tenant could take the address of a name server.
+// isElsewhere reports whether the first interface of a Pod is in the default network, and an annotation names a
+// VirtualNetwork. The Pod has started before the annotation.
+func (o *networkObjects) isElsewhere(a cni.Attachment, r *derive.Reader) (bool, []problem.Problem) {
+	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
+	wants, _ := derive.Get(r, o.interfaces, pod)
+	if a.VirtualNetwork != "" || a.PodUID != wants.UID || len(wants.List) == 0 ||
+		wants.List[0].Interface != tenant.FirstInterface {
+		return false, nil
+	}
+	var ps problems
+	ps.report(problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
+		"metadata.annotations["+tenant.AnnotationPodNetwork+"]", reasonNoOwnNetwork, "the Pod is in the default network: it "+
+			"has started before the annotation, of the Pod or of its Namespace, which names VirtualNetwork %s/%s: delete the "+
+			"Pod, and it is made again in this network", pod.Namespace, wants.List[0].Name)
+	return true, ps
+}
+
+// ownFault returns the reason why a VirtualNetwork cannot have first interfaces of Pods, or nil. An address of such a
+// network is a destination of its Node's host, and the API server and clients of Services use it as a Pod's address. So
+// operators have to list the network's ranges. Without the list, a tenant could take the address of a name server.
 func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
 	if !v.Own {
 		return errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
@@ -84,7 +107,8 @@ func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
 	return nil
 }
 
-// elsewhere returns the UIDs of Pods whose first interface is in no VirtualNetwork. They started before an annotation.
+// elsewhere returns the UIDs of attached Pods whose first interface is in no VirtualNetwork. Such a Pod with an
+// annotation started before it had the annotation.
 func (p *podNetworks) elsewhere() map[derive.Object]types.UID {
 	out := map[derive.Object]types.UID{}
 	for _, row := range p.tables.pods.attachments.All() {
@@ -119,8 +143,8 @@ func (t *podTables) addFirsts(e *derive.Engine) {
 		}, derive.KeysOfIndex(ports))
 }
 
-// routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for their MACs itself. It
-// sends packets that it forwards to the virtual MAC, and the switch drops these.
+// routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for the MACs of these
+// interfaces only for its own packets. It sends packets that it forwards to the virtual MAC, and the switch drops them.
 func (o *outputs) routesToFirsts(d *hostnet.Desired, r *derive.Reader, source, hop netip.Addr) {
 	gw := o.from.config.HostGateway
 	for _, pod := range derive.All(r, o.from.pods.firsts) {

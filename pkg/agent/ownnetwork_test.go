@@ -83,6 +83,30 @@ func TestOwnNetworkOfPods(t *testing.T) {
 		t.Errorf("no problem about hostNetwork: %q", podProblems(r.p.tables))
 	}
 
+	// Pods that started before an annotation are in the default network, and are reported. Others are not.
+	late := func(port, pod, uid string) (reported bool) {
+		t.Helper()
+		key := derive.Name(port)
+		r.p.tables.pods.attachments.Set(key, cni.Attachment{ContainerID: "c-" + pod, IfName: "eth0", PodNamespace: "a",
+			PodName: pod, PodUID: types.UID(uid), PortName: port, MAC: "0a:00:00:00:00:09",
+			IPs: []netip.Prefix{netip.MustParsePrefix("10.10.0.9/24")}})
+		r.p.tables.engine.Pass()
+		reported = slices.ContainsFunc(podProblems(r.p.tables), func(text string) bool {
+			return strings.Contains(text, "a/"+pod) && strings.Contains(text, "names VirtualNetwork a/blue: delete the Pod")
+		})
+		r.p.tables.pods.attachments.Delete(key)
+		r.p.tables.engine.Pass()
+		return reported
+	}
+	r.ownPod("late", false, blue)
+	if !late("late-1", "late", "uid-late") || late("late-1", "late", "uid-of-an-earlier-one") {
+		t.Errorf("the Pod in the default network: problems %q", podProblems(r.p.tables))
+	}
+	r.ownPod("plainly", false, nil)
+	if late("plainly-1", "plainly", "uid-plainly") {
+		t.Errorf("a Pod without the annotation is reported: %q", podProblems(r.p.tables))
+	}
+
 	// The Namespace's annotation holds for its Pods without one, and an isolated Namespace has another network.
 	space := r.view.Namespaces[0].DeepCopy()
 	space.Annotations = blue

@@ -79,8 +79,9 @@ func (t *ownNode) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Pr
 	return thisNode{Known: true, Node: n, Underlay: u}, nil
 }
 
-// ready returns this Node's object and its underlay, as they were last known together. If the object is deleted, Pods
-// still go and Services still change. It returns false before they were known. Until then the switch stays as it is.
+// ready returns this Node's object and its underlay, as they were last known together. It keeps them if the object is
+// deleted, since Pods still go and Services still change. It returns false before both were known. Until then the
+// switch stays as it is.
 func (t *ownNode) ready(r *derive.Reader) (n nodeFacts, u Underlay, ok bool) {
 	node, ok := derive.Get(r, t.now, self)
 	if !ok {
@@ -170,10 +171,10 @@ func (t *ownNode) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
 	return netip.Addr{}
 }
 
-// tunnelSources returns the source addresses of this Node's tunnel packets. To other Nodes it is the address that they
-// send to. From the Gateway to other clusters it is the Gateway's address. The receivers drop packets from other
-// addresses, and a host with several addresses may prefer another one. An address that the host does not have cannot be
-// set. It is the public address of a Gateway behind NAT, or a mistake.
+// tunnelSources returns the source addresses of this Node's tunnel packets. Packets to other Nodes come from the
+// address that these Nodes send to. Packets from the Gateway to other clusters come from the Gateway's address. The
+// receivers drop packets from other addresses, and a host with several addresses may choose another one. An address
+// that the host does not have is left out: it is the public address of a Gateway behind NAT, or a mistake.
 func (t *ownNode) tunnelSources(gateway netip.Addr, r *derive.Reader, ps *problems) (nodes, peers netip.Addr) {
 	node, u, known := t.ready(r)
 	if !known || len(u.Local) == 0 {

@@ -33,7 +33,7 @@ type packets struct {
 	log     *slog.Logger
 }
 
-// errQueueFull is the error of a kind of packets whose queue is full. The packet is lost, as packets on a network may
+// errQueueFull is the error if the queue of a kind of packets is full. The packet is lost, as packets on a network may
 // be.
 var errQueueFull = errors.New("the queue is full")
 
@@ -47,7 +47,8 @@ func newPackets(kinds map[datapath.PacketKind]func(ofp.PacketIn2) error, log *sl
 	}
 }
 
-// take runs on the reader of the connection to the switch. So no kind of packet may wait for anything.
+// take handles one packet from the switch. It runs in the goroutine that reads the switch's messages, so no kind of
+// packet may block it.
 func (p *packets) take(in ofp.PacketIn2) {
 	kind, result := datapath.KindOf(in), "taken"
 	handle, ok := p.kinds[kind]
@@ -109,8 +110,8 @@ func (p *packetIns) reject(t *tables, in ofp.PacketIn2) error {
 	return p.packets.answer(h.Src.String(), out)
 }
 
-// neighbor answers Neighbor Solicitations that the switch cannot answer itself. A client is a port, since it may use
-// many addresses of its link.
+// neighbor answers Neighbor Solicitations that the switch cannot answer itself. It counts clients by port, since one
+// client may use many addresses of its link.
 func (p *packetIns) neighbor(in ofp.PacketIn2) error {
 	out, err := datapath.Neighbor(in)
 	if err != nil {

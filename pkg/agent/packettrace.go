@@ -55,7 +55,8 @@ type sighted struct {
 	lost *datapath.Report   // or its end
 }
 
-// mostSightings are the reports of a packet that wait to be read. A packet makes two on a Node.
+// mostSightings is the largest number of reports of one packet that wait to be read. A packet causes two reports on a
+// Node.
 const mostSightings = 32
 
 func newPacketTraces(t *tables, hops *hopAnswers, flows *flowsync.Syncer, revalidated func(context.Context) error,
@@ -251,7 +252,8 @@ func (p *packetTraces) remove(nonce uint64) {
 	}
 }
 
-// declare declares what the switch has to do. It waits for a pass, so it does not keep packets from their watchers.
+// declare declares the flows by which the switch reports packets to the watchers. It waits for a pass of the tables,
+// without a lock that incoming packets need.
 func (p *packetTraces) declare(ctx context.Context) error {
 	p.declaring.Lock()
 	defer p.declaring.Unlock()
@@ -312,7 +314,7 @@ func flushOf(h datapath.Headers) ofp.CTFlush {
 		Orig: ofp.CTTuple{Src: h.Src, Dst: h.Dst, SrcPort: h.SrcPort, DstPort: h.DstPort}}
 }
 
-// forget removes the connections that a packet has made. A switch that cannot do it forgets them by their timeouts.
+// forget removes the connections that a followed packet has made. If the switch cannot remove them, they expire.
 func (p *packetTraces) forget(tracked []ofp.CTFlush) {
 	if len(tracked) == 0 {
 		return

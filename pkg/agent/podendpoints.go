@@ -42,7 +42,8 @@ func importedService(_ derive.Object, s service.SliceFacts) []derive.Object {
 	return []derive.Object{s.Service}
 }
 
-// unreachable reports an imported Service with endpoints among the Pods of other clusters, once.
+// unreachable reports once that an imported Service has endpoints that cannot be reached, since they are Pods of other
+// clusters.
 func (t *peerTables) unreachable(key derive.Object, r *derive.Reader) (bool, []problem.Problem) {
 	ranges, _ := derive.Get(r, t.unreached, self)
 	for _, s := range derive.List(r, t.services.ByService, key) {

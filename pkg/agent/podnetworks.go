@@ -61,7 +61,8 @@ func ownReportOf(node string) func(*tombolov1alpha1.NodeNetworkReport) tenant.Re
 	}
 }
 
-// requestOf returns the request of a Pod. Each Pod of this Node with a network of its own has a row.
+// requestOf returns the networks that a Pod requests. Each Pod of this Node that is not in the host's network has a
+// row.
 func requestOf(node string) func(*corev1.Pod) podRequest {
 	return func(p *corev1.Pod) podRequest {
 		if p.Spec.NodeName != node || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
@@ -106,8 +107,8 @@ type nodeNetworkAPI interface {
 const (
 	// extrasWait is how long an ADD waits for a Pod's networks.
 	extrasWait = 10 * time.Second
-	// networksAgain is the time between two comparisons of the report. After a failure it is failedAgain at first, and
-	// twice as long after each further one, up to failedLong.
+	// networksAgain is the time between two comparisons of the report. After a failure the time is failedAgain, and
+	// doubles with each further failure up to failedLong.
 	networksAgain, failedAgain, failedLong = 5 * time.Minute, 2 * time.Second, time.Minute
 )
 
@@ -186,15 +187,17 @@ func (p *podNetworks) report(ctx context.Context) error {
 	return err
 }
 
-// unlikeAny returns a content that no report should have, for a report that exists with an unknown one.
+// unlikeAny returns a content that differs from every desired report. It stands for an existing report whose content is
+// unknown.
 func unlikeAny() *tombolov1alpha1.NodeNetworkReportSpec {
 	return &tombolov1alpha1.NodeNetworkReportSpec{Networks: make([]tombolov1alpha1.NodeNetwork, 1)}
 }
 
 var errNoReport = errors.New("there is no report")
 
-// show has the report compared with the object that a watch shows. Others may delete it: with the Node's object, for
-// instance, which the kubelet makes again. The blocks of a Node without a report are given to other Nodes.
+// show starts a comparison of the report with the object that a watch shows. Another client may have deleted it, for
+// example together with the Node's object, which the kubelet then creates again. The blocks of a Node without a report
+// would be given to other Nodes.
 func (p *podNetworks) show(changes []derive.Change[derive.Object, tenant.ReportFacts]) {
 	if len(changes) > 0 {
 		p.shown.Store(true)
@@ -202,8 +205,8 @@ func (p *podNetworks) show(changes []derive.Change[derive.Object, tenant.ReportF
 	}
 }
 
-// compareShown has the report written again if a watch showed another one. The watch may be late and show an earlier
-// one. Then the same content is written once more.
+// compareShown writes the report again if a watch showed another content. The watch may be late and show an earlier
+// content of ours. Then the same content is written once more.
 func (p *podNetworks) compareShown() {
 	if !p.shown.Swap(false) {
 		return
@@ -317,7 +320,8 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 	return out
 }
 
-// Extras returns the interfaces in VirtualNetworks that a Pod requests, once this Node has addresses for them.
+// Extras returns the interfaces in VirtualNetworks that a Pod requests. It waits until this Node has addresses for
+// them.
 func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid types.UID) (out []cni.Extra, err error) {
 	ctx, cancel := context.WithTimeout(ctx, extrasWait)
 	defer cancel()
@@ -350,7 +354,7 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 	return out, final
 }
 
-// extra returns an interface as it can be made now. Its error has the part that the VirtualNetwork lacks.
+// extra returns an interface as it can be made now. Otherwise its error names the part that the VirtualNetwork lacks.
 func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, error) {
 	key := derive.Object{Namespace: namespace, Name: x.Name}
 	out := cni.Extra{IfName: x.Interface, VirtualNetwork: key.String(), MAC: x.MAC, Requested: x.IPs}
@@ -419,8 +423,8 @@ func (p *podNetworks) usable(network derive.Object, l tenant.LeaseFacts) ([]neti
 	return nil, false
 }
 
-// Allocate has addresses allocated in the blocks that this Node has. If these are exhausted, or lack an address that is
-// requested, it waits for more.
+// Allocate calls a function that allocates addresses in the blocks of this Node. If the blocks are full, or lack a
+// requested address, it waits for further blocks.
 func (p *podNetworks) Allocate(ctx context.Context, x cni.Extra, allocate func([]ipam.Range) error) error {
 	ctx, cancel := context.WithTimeout(ctx, extrasWait)
 	defer cancel()

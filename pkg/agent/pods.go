@@ -96,9 +96,8 @@ func (t *podTables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []p
 	return podAt(a, mac, number, t.this.families(r)), ps
 }
 
-// formerOf returns former podCIDRs of this Node that running Pods still have addresses of. The Node was registered
-// again with other podCIDRs. The former ones stay this Node's for its own Pods, until a range of the cluster overlaps
-// them.
+// formerOf returns this Node's former podCIDRs that contain addresses of running Pods. The Node was registered again
+// with other podCIDRs. The former ranges stay valid for these Pods, until a range of the cluster overlaps them.
 func (t *podTables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Prefix, _ []problem.Problem) {
 	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {
@@ -139,7 +138,8 @@ func isFormer(ip netip.Prefix, now thisNode, f family.Families) bool {
 		!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
 }
 
-// reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and which sources still reach it.
+// reportFormer reports a Pod whose address is outside of the Node's podCIDRs. The problem lists the sources that still
+// reach the Pod.
 func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
 	now, ok := derive.Get(r, t.this.now, self)
 	if !ok || a.VirtualNetwork != "" {
@@ -162,7 +162,7 @@ func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problem
 	}
 }
 
-// podAt returns the Pod of an attachment with the number of its port, and its addresses of some families.
+// podAt returns the Pod of an attachment: the number of its port, and its addresses of the given families.
 func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port, f family.Families) datapath.Pod {
 	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port,
 		Limit: datapath.Limit(a.Bandwidth.FromPod), HostPorts: len(a.HostPorts) > 0}

@@ -28,17 +28,18 @@ const policyLogFile = "networkpolicy/np.log"
 // repeatsWithin is how long packets that a rule denies are counted in one line.
 const repeatsWithin = time.Second
 
-// maxRepeats is the largest number of lines that wait for repeats. Further lines are written at once.
+// maxRepeats is the largest number of lines that are held back to count repeats. Further lines are written at once.
 const maxRepeats = 10_000
 
-// logQueue is how many packets wait to be logged at most. logBatch is how many packets are logged at once.
+// logQueue is the largest number of packets that wait to be logged. logBatch is the number of packets that are logged
+// at once.
 const (
 	logQueue = 1024
 	logBatch = 256
 )
 
 // policyLog writes a line for each packet that a rule with enableLogging has decided about, in Antrea's format
-// (antrea-network-policy.md, audit logging). Equal packets that are denied within a second share one line.
+// (antrea-network-policy.md, audit logging). Equal denied packets of one second share a line.
 type policyLog struct {
 	out   io.WriteCloser
 	podAt func(netip.Addr) (name string) // of a Pod of this Node; empty for others
@@ -183,8 +184,8 @@ func logDrops(ctx context.Context, flows *flowsync.Syncer) (map[uint32]uint64, e
 	return out, nil
 }
 
-// grownBy returns the growth of counters. before is nil at first. If a counter is smaller than before, its meter was
-// made again.
+// watchMeters counts the packets that the switch's meters drop as lost, until ctx ends. A meter drops packets only
+// while it lets others pass. So the meters are read only after packets have come.
 func grownBy(before, now map[uint32]uint64) (sum uint64) {
 	if before == nil {
 		return 0

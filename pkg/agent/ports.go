@@ -26,8 +26,8 @@ const (
 	typeWay        = "bfd" // a tunnel port with BFD, to one far end
 )
 
-// serviceVIP is the host's next hop for Services and remote Pods. It is also the source address of connections that
-// leave through the port they came from.
+// serviceVIP is the host's next hop for Services and Pods of other Nodes. It is also the source address of connections
+// that leave through the port they came from.
 var serviceVIP = netip.MustParseAddr("169.254.0.253")
 
 // serviceVIP6 is that for IPv6.

@@ -48,7 +48,7 @@ func randomNonce() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// toProbe returns the ways to probe. Ways that are down are among them, and so keep their results.
+// toProbe returns the ways to probe. It includes ways that are down, so that their results are kept.
 func (t *wayTables) toProbe(ports map[string]bridge.PortState, mtu int) (out []probe.Way) {
 	p, _ := t.peering.Get(self)
 	for _, peer := range p.Peers {
@@ -77,7 +77,8 @@ func (p *wayProbes) run(ctx context.Context) error {
 	return nil
 }
 
-// probeLoop calls look once in probeLook, until ctx ends. While look returns true, it calls send once in probeTick.
+// probeLoop calls look at intervals of probeLook, until ctx ends. While look returns true, it calls send at intervals
+// of probeTick.
 func probeLoop(ctx context.Context, look func(now time.Time) bool, send func(now time.Time)) {
 	looks := time.NewTicker(probeLook)
 	defer looks.Stop()

@@ -23,7 +23,7 @@ func newProgress() *progress {
 	return &progress{pods: map[string]datapath.ServedPod{}, changed: make(chan struct{})}
 }
 
-// await waits until done holds after a pass, or ctx ends. A change of the switch's state causes a pass, too.
+// await waits until done returns true after a pass, or ctx ends. A change of the switch's state causes a pass, too.
 func (p *progress) await(ctx context.Context, done func() (bool, error)) error {
 	for {
 		p.mu.Lock()
@@ -63,8 +63,7 @@ func (p *progress) release() {
 	p.complete = true
 }
 
-// declared records the Pods at some ports as their flows were declared. If no Pod is served at a port, get returns
-// false.
+// declared has the Pods at ports, as their flows were declared last. If no Pod is served at a port, get returns false.
 func (p *progress) declared(ports map[derive.Name]bool, get func(derive.Name) (datapath.ServedPod, bool)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

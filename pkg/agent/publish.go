@@ -35,8 +35,8 @@ type publisher[T comparable] struct {
 
 const (
 	publishRetry = 5 * time.Second
-	// publishLimit ends a request without an answer. If links are made again, a connection may break without a reset. The
-	// client would need most of a minute to notice that. Until then other clusters would not have this Node's key.
+	// publishLimit ends a request without an answer. When links are made again, a connection may break without a reset,
+	// and the client notices that only after most of a minute. Until then other clusters would lack this Node's key.
 	publishLimit = 10 * time.Second
 )
 
@@ -80,7 +80,7 @@ func (p *publisher[T]) write(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 		return false
-	// Either the object is gone, which an event shows, or a starting API server does not have its kind yet.
+	// Either the object is gone, and an event will follow, or an API server that is starting does not serve its kind yet.
 	case apierrors.IsNotFound(err):
 		return true
 	case err != nil:
@@ -91,7 +91,8 @@ func (p *publisher[T]) write(ctx context.Context) bool {
 	return false
 }
 
-// wireguardParts has the WireGuard devices, the changes of their keys, and the announcements of the keys.
+// wireguardParts has the parts of the agent for WireGuard: the devices, the changes of their keys, and the
+// announcements of the keys.
 type wireguardParts struct {
 	encryptions []*encryption // between Nodes, and between clusters
 	rotations   []*rotation   // of the keys that there are
@@ -99,7 +100,8 @@ type wireguardParts struct {
 	publishers []*publisher[mcv1alpha1.WireGuardInfo]
 }
 
-// announce starts a comparison of WireGuard's keys with the keys that other clusters and Nodes read.
+// announce starts a comparison of this Node's WireGuard keys with the keys that it has announced to other clusters and
+// Nodes.
 func (w *wireguardParts) announce() {
 	for _, p := range w.publishers {
 		p.ask()
@@ -166,8 +168,8 @@ func keyText(i mcv1alpha1.WireGuardInfo) []any {
 }
 
 // insideIP returns the inside address at which this Node, a Gateway, receives packets of other clusters. It is "" if
-// the Node has no such address. The second result is false while this is unknown. An agent that has just started must
-// not withdraw an announced address.
+// the Node has no such address. The second result is false while the agent does not know that yet. Then it must not
+// withdraw an announced address.
 func insideIP(t *tables) (string, bool) {
 	p, known := t.peers.peering.Get(self)
 	if at := p.Part.Gateway; p.Part.Role == peering.Gateway && at.InsideIP.IsValid() {

@@ -256,8 +256,9 @@ var (
 
 	reasonNoOwnNetwork = reasons.New(reasons.Row{
 		Name: "NoOwnNetwork", Objects: "Pod", Shown: reasons.Problem, Level: reasons.Warning,
-		Cause:  "A Pod with hostNetwork names a VirtualNetwork as its own network. It is in the Node's network.",
-		Remedy: "Remove the annotation net.juniper.contrail.podnetwork, or hostNetwork.",
+		Cause: "A VirtualNetwork is named as a Pod's own network, and the Pod is in another one. It has hostNetwork, or " +
+			"has started before the annotation.",
+		Remedy: "With hostNetwork, remove that or the annotation net.juniper.contrail.podnetwork. Else delete the Pod.",
 	})
 
 	reasonPodCIDRChanged = reasons.New(reasons.Row{

@@ -14,13 +14,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// rechecker starts to judge known connections again when a change of policies concerns them. There are two ways to find
-// these connections.
+// rechecker finds the known connections that a change of policies concerns, so that they are judged again.
 //
-// A look compares the tracked connections with the present policies, and finds exactly these. But while the userspace
-// datapath lists its connections, it forwards nothing: 600 ms for 100,000 of them. So if there are many connections,
-// the datapath gets the change itself (datapath.Concern). Then the switch finds the connections when their packets
-// come. The rechecks stay until every earlier connection is surely gone.
+// There are two ways to find them. A look compares all tracked connections with the present policies, and finds exactly
+// the right ones. But the userspace datapath forwards nothing while it lists its connections: 600 ms for 100,000 of
+// them. If there are many connections, the datapath gets a description of the change instead (datapath.Concern). Then
+// the switch finds the connections when their packets come. These rechecks stay until every earlier connection is
+// surely gone.
 //
 // After each connection to the switch there is a look, so that a restarted agent finds the rest of an earlier change.
 type rechecker struct {
@@ -51,17 +51,17 @@ type recheckSwitch interface {
 	session() uint64
 	// applied returns when the switch has confirmed the flows of the last plan.
 	applied(context.Context) error
-	// stopping returns the number of tracked connections if the switch forwards nothing while it lists them; else 0.
+	// stopping returns the number of tracked connections if listing them stops the switch from forwarding, and 0
+	// otherwise.
 	stopping(context.Context) (int, error)
-	// compared lists the connections that the switch tracks, and returns the connections to judge again.
+	// compared lists the tracked connections, compares them with the policies, and returns the connections to judge again.
 	compared(context.Context) ([]datapath.Recheck, error)
 	// recheck starts to judge these connections again, and ends all earlier rechecks.
 	recheck([]datapath.Recheck)
 }
 
-// The time of a look is in proportion to the number of connections. So the pause after a look is longer if there are
-// many. While some connections wait for their next packet, there are looks at intervals, to end the rechecks that are
-// done.
+// The time of a look is proportional to the number of connections. So the pause after a look is longer if there are
+// many. While some connections wait for their next packet, looks repeat at intervals, to end rechecks that are done.
 const (
 	recheckPause  = time.Second
 	recheckShare  = 10 // a look may take one part in so many of the time
@@ -72,13 +72,13 @@ const (
 // Where listing connections stops the switch.
 const (
 	recheckFew = 500 // connections that may be listed at each change: 4 ms
-	// recheckKept is how long rechecks stay while looks fail. A connection without a packet for a day is forgotten
-	// (tcp_established).
+	// recheckKept is how long rechecks stay while looks fail. By then every earlier connection is gone: a connection
+	// without a packet for a day is forgotten (nf_conntrack_tcp_timeout_established).
 	recheckKept = 25 * time.Hour
 	recheckStop = 8 * time.Microsecond // for each connection that the userspace datapath lists
 	recheckCalm = 1000                 // a look that can wait may stop the switch for 1/recheckCalm of the time
-	// Each recheck is several flows. With more rechecks than this, a look waits a tenth as long, since a tenant may write
-	// rules all the time.
+	// Each recheck causes several flows. If there are more rechecks than this, the next look waits only a tenth of the
+	// usual time. A tenant could otherwise cause flows without a bound by writing rules all the time.
 	recheckMany = 2048
 )
 
@@ -98,7 +98,7 @@ func (c *rechecker) changed() {
 	}
 }
 
-// concern records which connections a change concerns. The evaluating goroutine calls it before it calls changed.
+// concern records which connections a change concerns. The goroutine that evaluates the tables calls it before changed.
 func (c *rechecker) concern(x datapath.Concern) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,8 +170,8 @@ func (c *rechecker) run(ctx context.Context) {
 	}
 }
 
-// pass starts to judge connections again. They are the results of a look. If the look is spared, they are the
-// connections that changes name.
+// pass determines the connections to judge again. A look finds them. If the look is omitted, they are the connections
+// that the recorded changes describe.
 func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, recheckLimit)
 	defer cancel()
@@ -202,7 +202,8 @@ func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	return n, err
 }
 
-// worthLook reports whether a look is worth the stop of the switch. It ends rechecks that no connection needs.
+// worthLook reports whether to make a look although it stops the switch's forwarding. A look ends rechecks that no
+// connection needs any more.
 func (c *rechecker) worthLook(connections int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,7 +288,7 @@ func (s agentSwitch) compared(ctx context.Context) ([]datapath.Recheck, error) {
 	return list, nil
 }
 
-// stopping reads the number of tracked connections from the userspace datapath, which counts them.
+// stopping returns the number of tracked connections, which the userspace datapath counts itself.
 func (s agentSwitch) stopping(ctx context.Context) (int, error) {
 	if s.tables.config.OVSDatapathType != "netdev" {
 		return 0, nil

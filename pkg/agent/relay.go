@@ -38,8 +38,8 @@ const (
 
 var relayService = derive.Object{Namespace: api.RelayNamespace, Name: api.RelayService}
 
-// relays keeps a connection to each replica of the relay, and answers questions on it. So the Node has no listener.
-// Without the relay's Service nothing is dialled.
+// relays keeps a connection to each replica of the relay, and answers the relay's requests on it. So the Node needs no
+// listening port. Without the relay's Service it opens no connections.
 type relays struct {
 	tables  *tables
 	token   string                                // file of the token for the relay
@@ -76,8 +76,8 @@ func newRelays(o Options, t *tables, handler http.Handler) (*relays, error) {
 	return r, nil
 }
 
-// reading serves the paths of api.Reading, and only for reading. If the relay follows packets for Traceflows, it serves
-// the paths of api.Following too.
+// reading serves the paths in api.Reading, for GET requests only. If the relay follows packets for Traceflows, it
+// serves the paths in api.Following too.
 func reading(all http.Handler, traceflows bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		following := slices.Contains(api.Following, r.URL.Path)
@@ -193,7 +193,7 @@ func (r *relays) keep(ctx context.Context, at netip.AddrPort) (stop func()) {
 	}
 }
 
-// errorText is the text of an error that says the same each time: it has no port of this end.
+// errorText returns the text of an error without the local port, so that equal errors have equal texts.
 func errorText(err error) string {
 	var op *net.OpError
 	switch {

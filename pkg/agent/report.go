@@ -43,8 +43,8 @@ type reporter struct {
 	wake  chan struct{}
 }
 
-// reported is the content of a NodePolicyReport. Ways is nil while no way has been observed. OnlyWays is set while the
-// rest is unknown.
+// reported is the content of a NodePolicyReport. Ways is nil until a way has been observed. OnlyWays is set while
+// everything else is unknown.
 type reported struct {
 	Policies, Failures, Problems, Features, Ways map[string]string
 	OnlyWays                                     bool
@@ -58,13 +58,13 @@ type reportAPI interface {
 	nodeUID(ctx context.Context, node string) (types.UID, error)
 }
 
-// All Nodes together write at most reportsPerSecond reports. After a change each Node waits for a random part of the
-// time that this takes. docs/policy-status.md has the costs.
+// All Nodes together write at most reportsPerSecond reports. After a change each Node waits a random part of the time
+// that all reports take at this rate. docs/policy-status.md has the costs.
 const (
 	reportsPerSecond = 100
 	reportLeast      = 500 * time.Millisecond
-	// reportAgain is how often an unchanged report is compared again, since it may have been deleted. While the switch
-	// refuses something, the comparison comes sooner.
+	// reportAgain is the interval at which an unchanged report is compared again, since another client may have deleted
+	// it. While the switch refuses something, the comparison comes sooner.
 	reportAgain   = 10 * time.Minute
 	reportRefused = 15 * time.Second
 	reportRetry   = 2 * time.Second
@@ -150,8 +150,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// write updates the report to the present state. It returns the content that the API server then has. If the report's
-// Node was deleted, the report will be deleted too, and the result is nil.
+// write updates the report to the present state. It returns the content that the API server has afterwards, or nil if
+// the report's Node was deleted, since the report will be deleted too.
 func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -250,7 +250,7 @@ type reportLook struct {
 }
 
 // served returns the versions of IP that the Node serves. A Node that is registered again has no podCIDR for a moment.
-// If it reported that it has no IPv6 then, the cluster would withdraw its addresses of IPv6 from other clusters.
+// If it reported then that it has no IPv6, the cluster would withdraw its IPv6 addresses from other clusters.
 func (a reportLook) served() family.Families {
 	this, _ := a.tables.this.now.Get(self)
 	if len(this.Node.PodCIDRs) > 0 {
@@ -259,7 +259,7 @@ func (a reportLook) served() family.Families {
 	return *a.families
 }
 
-// policies returns which policies apply to Pods of this Node, once the switch has confirmed their flows.
+// policies returns the policies that apply to Pods of this Node and whose flows the switch has confirmed.
 func (a reportLook) policies(ctx context.Context) (reported, error) {
 	if err := a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }); err != nil {
 		return reported{}, err
@@ -350,7 +350,7 @@ func put(to map[string]string, key, text string) {
 	}
 }
 
-// problems returns the problems of this Node with policies. It omits the problems that every Node has.
+// problems returns this Node's problems with policies. It omits problems that all Nodes have.
 func (a reportLook) problems(versions map[policy.Key]policy.Version) map[policy.Key][]string {
 	of := map[problem.Object]policy.Key{}
 	for k := range versions {

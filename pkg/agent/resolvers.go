@@ -34,12 +34,12 @@ func (t *resolverTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
 	t.list = derive.NewTable(e, "resolvers", t.listOf, one)
 }
 
-// resolverFiles name the Node's DNS servers. The first one is the agent's Pod's own file, from the kubelet. If the
-// agent runs on the Node itself, the second one has the servers behind the stub of systemd-resolved.
+// resolverFiles name the Node's DNS servers. The first one is the file that the kubelet gives to the agent's Pod. If
+// the agent runs on the Node itself, the second one has the servers behind the stub of systemd-resolved.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
 // readResolvers returns the DNS servers in files in the form of resolv.conf(5), sorted. It omits servers at loopback
-// addresses, since a Pod has a loopback of its own.
+// addresses, since these do not lead from a Pod to the Node.
 func readResolvers(files []string) (out []netip.Addr) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)

@@ -28,8 +28,8 @@ type restoreWait struct {
 	declared    chan struct{} // the switch has flow-restore-wait, and its flows are declared
 }
 
-// flowsApplied returns when the switch has confirmed all flows of the last plan that it accepts, on a live connection.
-// A refused flow does not delay the others.
+// flowsApplied returns when the switch has confirmed all flows of the last plan on a live connection. Flows that the
+// switch refuses do not delay it.
 func flowsApplied(ctx context.Context, flows *flowsync.Syncer) error {
 	err := flows.Synced(ctx)
 	if ctx.Err() != nil {
@@ -39,8 +39,8 @@ func flowsApplied(ctx context.Context, flows *flowsync.Syncer) error {
 	return flows.FlushConnections(ctx, nil)
 }
 
-// end lets a restarted ovs-vswitchd process packets once it has its flows, until ctx ends. The start script of the OVS
-// container sets flow-restore-wait, so that no packet meets an empty table.
+// end clears flow-restore-wait of a restarted ovs-vswitchd once the switch has its flows, until ctx ends. The start
+// script of the OVS container sets flow-restore-wait, so that no packet meets an empty table.
 func (w *restoreWait) end(ctx context.Context) {
 	for {
 		select {
@@ -70,8 +70,8 @@ const (
 	uplinkLook  = 250 * time.Millisecond // between looks
 )
 
-// uplinkWaits reports whether the Node's own traffic waits for the end of flow-restore-wait. It does if its uplink is a
-// port of the switch.
+// uplinkWaits reports whether the Node's own traffic waits for the end of flow-restore-wait. It does if the Node's
+// uplink is a port of the switch.
 func uplinkWaits(c config.Config, s bridge.State) bool {
 	_, taken := s.Bridges[uplinkBridge(c.TransportInterface)]
 	return s.FlowRestoreWait && c.TransportInterface != "" && c.OVSDatapathType == "netdev" && taken
@@ -80,9 +80,9 @@ func uplinkWaits(c config.Config, s bridge.State) bool {
 // freeUplink ends flow-restore-wait if agent and ovs-vswitchd have been restarted together and the switch carries the
 // packets to the API server. Then the agent cannot get the desired flows before the switch forwards.
 //
-// The agent keeps no flows over its own restart. So packets could only miss flows of a plan that was applied in part.
-// freeUplink returns once a plan has been applied completely. From then on the agent can give a restarted switch its
-// flows without an API server.
+// The agent keeps no flows over its own restart. So the only risk is that packets miss flows of a plan that was applied
+// in part. freeUplink returns once a plan has been applied completely. From then on the agent can give a restarted
+// switch its flows without an API server.
 func (w *restoreWait) freeUplink(ctx context.Context) {
 	var since time.Time
 	for ctx.Err() == nil && !w.progress.ready() {
@@ -117,8 +117,8 @@ const (
 	redialFor   = time.Second
 )
 
-// prompt makes a dialer that finds a restarted switch within some milliseconds, since Pods' traffic waits for the agent
-// then. It tries for a second before it returns an error.
+// prompt returns a dialer that finds a restarted switch within some milliseconds, since Pods' traffic waits for the
+// agent then. It tries for a second before it returns an error.
 func prompt(dial ofconn.Dialer) ofconn.Dialer {
 	return func(ctx context.Context) (net.Conn, error) {
 		end := time.Now().Add(redialFor)

@@ -31,27 +31,28 @@ import (
 // 3. It no longer announces a next key. Its partners remove their second device at once. It removes its own some time
 // later, since a partner whose agent has just stopped may still send through it.
 //
-// Partners that announce no next port support one key alone. They lose packets between step 2 and the moment at which
+// Partners that announce no next port support only one key. They lose packets between step 2 and the moment at which
 // they have the new key.
 //
 // A second device has one key, so no end begins while another changes its key. Ends that began at the same time wait
-// only for sessions, which every partner makes at any step. They never wait for an end that has not begun. So no ring
-// of them can wait for ever.
+// only for sessions, which every partner makes at any step. They never wait for an end that has not begun. So they
+// cannot block each other for ever.
 
 // sessions are the sessions with partners that WireGuard reports. An empty row means no session.
 type sessions struct {
-	// Changing is set while this end has a next key. Switched is set if the next key is the key of the first device.
+	// Changing is set while this end has a next key. Switched is set once the first device has the next key.
 	Changing, Switched bool
-	// Lingers is set after a change of this end's key, while the second device still accepts packets.
+	// Lingers is set for some time after a change of this end's key. Then the second device still accepts packets.
 	Lingers bool
-	// First and Beside are the partners' keys with sessions through the first and the second device, in order.
+	// First and Beside list, in order, the keys of partners with sessions through the first and through the second device.
 	First, Beside []publickey.Key
 }
 
 // changes reports whether the partner changes its key.
 func (p partner) changes() bool { return p.Way.Next != publickey.Key{} }
 
-// beside returns the key of a partner's session with the second device; false if it needs no such session.
+// beside returns the key with which a partner has a session through the second device. It returns false if the partner
+// needs no such session.
 func (s sessions) beside(p partner) (publickey.Key, bool) {
 	switch {
 	case p.Way.NextPort == 0 || !p.changes() && !s.Changing && !s.Lingers:
@@ -65,7 +66,8 @@ func (s sessions) beside(p partner) (publickey.Key, bool) {
 // detours reports whether packets to a partner go through the second device.
 func (s sessions) detours(p partner) bool {
 	key, ok := s.beside(p)
-	// If this end only lingers and the partner's agent runs, the partner sends through the first device already.
+	// If this end's second device only lingers and the partner's agent runs, the partner sends through the first device
+	// already.
 	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() {
 		return false
 	}
@@ -82,7 +84,7 @@ type rotationTimes struct {
 	report   time.Duration // until it is a problem
 	turn     time.Duration // until it is one that another changes its key
 	linger   time.Duration // after a change until the second device goes
-	lost     time.Duration // without a handshake; then there is no session (RejectAfterTime of WireGuard, 180 s, and more)
+	lost     time.Duration // without a handshake, until there is no session (RejectAfterTime of WireGuard, 180 s)
 }
 
 var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second,
@@ -160,8 +162,8 @@ func (r *rotation) problems() []problem.Problem {
 	return []problem.Problem{r.problem}
 }
 
-// run observes and steps at fixed times of the clock. If several ends may begin, ends with equal clocks begin together,
-// and not one after the other.
+// run observes and takes steps at fixed times of the clock. Several ends may be allowed to begin a change. If their
+// clocks agree, they begin at the same time and not one after the other.
 func (r *rotation) run(ctx context.Context) {
 	for {
 		r.observe()
@@ -176,7 +178,7 @@ func (r *rotation) run(ctx context.Context) {
 	}
 }
 
-// observe reads the devices, and writes their sessions to the tables. In the first call it uses sessions at once, since
+// observe reads the devices, and writes their sessions to the tables. The first call counts sessions at once, since
 // packets may use them already.
 func (r *rotation) observe() {
 	now := time.Now()
@@ -223,8 +225,8 @@ func (r *rotation) meet(now time.Time) (anyone bool) {
 	return anyone
 }
 
-// observe takes over the state of a device. If anew is set, handshakes before the start of this process may be of
-// another key.
+// observe takes over the state of a device. If anew is set, handshakes before the start of this process do not count,
+// since they may have used another key.
 func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, anew bool) {
 	begun := now
 	if !d.looked {
@@ -264,8 +266,8 @@ func (r *rotation) partners() []partner {
 	return row.of(r.first.link).Partners
 }
 
-// changing returns the partners that change their keys. It omits partners without any session. They have no packets to
-// lose, and may have gone in the middle of a change.
+// changing returns the partners that are changing their keys. It omits partners that have had no session for long. They
+// have no packets to lose, and may have disappeared in the middle of a change.
 func (r *rotation) changing(now time.Time) (out []string) {
 	for _, p := range r.partners() {
 		_, byFirst := r.devices[0].peers[p.Way.Key]
@@ -351,7 +353,7 @@ func (r *rotation) step() {
 }
 
 // stays reports whether the second device still has the sessions of the last change. Their handshakes used another key
-// than the next one.
+// than the next one, so the device has to be made again.
 func (r *rotation) stays() bool {
 	have := r.look(r.beside.deviceName)
 	return slices.ContainsFunc(r.partners(), func(p partner) bool {
@@ -406,8 +408,8 @@ func (r *rotation) asked() (time.Time, error) {
 	return at, nil
 }
 
-// waitFor returns the partners that do not send through a device yet, although they can. A partner without any session
-// has no packets to lose.
+// waitFor returns the partners that do not send through a device yet although they can. A partner without any session
+// does not count, since it has no packets to lose.
 func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 	s := sessions{Changing: true}
 	for _, p := range r.partners() {

@@ -15,15 +15,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 )
 
-// ruleKeyFile has the key of the numbers of rules (datapath.Node.RuleKey). It is in the directory of the agent's
-// sockets. So a Node that boots forgets the key together with its connections.
+// ruleKeyFile is the file with the key of the numbers of rules (datapath.Node.RuleKey). It is in the directory of the
+// agent's sockets, which a boot empties. So the key is lost together with the connections.
 const ruleKeyFile = "rule-key"
 
 // ruleKeyLen is the length of a key in bytes.
 const ruleKeyLen = 32
 
 // ruleKey returns the key of the numbers of rules, and makes one if there is no key. If an earlier version has attached
-// Pods, the key is empty, since their connections have numbers without a key. Even with an error there is a key.
+// Pods, the key is empty, since their connections have numbers without a key. It returns a key even together with an
+// error.
 func ruleKey(dir string, attached []cni.Attachment) (string, error) {
 	path := filepath.Join(dir, ruleKeyFile)
 	text, err := os.ReadFile(path)

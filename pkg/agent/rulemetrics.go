@@ -20,8 +20,8 @@ import (
 // maxRuleSeries is how many rules have series of their own in each metric. docs/policy-status.md documents it.
 const maxRuleSeries = 500
 
-// ruleMetrics is a collector of the switch's counters for rules. A rule keeps its series as long as it applies to Pods
-// of this Node. If all series are taken, further rules are summed by direction under the rule "other".
+// ruleMetrics collects the switch's counters for rules. A rule keeps its series as long as it applies to Pods of this
+// Node. If all series are in use, further rules are summed by direction under the rule "other".
 type ruleMetrics struct {
 	read func(context.Context) (ruleCounts, error)
 	max  int
@@ -71,7 +71,7 @@ var policyFlows = prometheus.NewDesc("tombolo_policy_flows",
 	"Flows that the rules of a Namespace's policies have on the Node.",
 	[]string{"namespace"}, nil)
 
-// flowMetrics is a collector of the flows of policies by Namespace. The Namespaces with the most flows have series of
+// flowMetrics collects the number of flows of policies by Namespace. The Namespaces with the most flows have series of
 // their own. All others share one series. For policies without a Namespace, the label is empty.
 type flowMetrics struct {
 	read func(context.Context) (map[string]int, error)
@@ -196,7 +196,8 @@ func seriesOf(k policy.RuleKey) ruleSeries {
 	return ruleSeries{policy: k.Policy, direction: k.Direction, index: k.Index}
 }
 
-// since returns the growth of a counter. If the counter has shrunk, it was of another flow or of another ovs-vswitchd.
+// since returns the growth of a counter. A counter that has shrunk belongs to a new flow or a new ovs-vswitchd, so its
+// whole value is the growth.
 func since(before, now api.Counters) api.Counters {
 	if cmp.Or(cmp.Compare(now.Packets, before.Packets), cmp.Compare(now.Bytes, before.Bytes)) < 0 {
 		return now

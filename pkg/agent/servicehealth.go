@@ -23,17 +23,20 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// nodeHealthPort is where load balancers ask whether a Node serves Services at all: the port of kube-proxy.
+// nodeHealthPort is the port at which load balancers ask whether a Node serves Services at all. kube-proxy uses the
+// same port.
 const nodeHealthPort = 10256
 
-// healthRetry is how long until a port that another program has is tried again. kube-proxy has them while it runs, too.
+// healthRetry is the time after which the agent tries to open a port again that another program has. kube-proxy has
+// these ports while it runs, too.
 const healthRetry = 10 * time.Second
 
-// healthConnections is how many connections a port has at one time. Any machine that reaches the Node may ask, so the
-// number, their length and what they cost have bounds. A connection ends with its answer.
+// healthConnections is how many connections a port has at one time. Any machine that reaches the Node may ask, so their
+// number and duration have bounds. A connection ends with its answer.
 const healthConnections = 64
 
-// healthPerClient is how many of them one client has, so that its idle connections leave places to load balancers.
+// healthPerClient is how many of these connections one client may have, so that idle connections of one client leave
+// room for load balancers.
 const healthPerClient = 16
 
 // healthLimit is how long a client may take for its request, and for reading the answer.
@@ -66,9 +69,9 @@ func isLeaving(n *corev1.Node) bool {
 		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintLeaving })
 }
 
-// serviceHealth answers load balancers by HTTP, at all addresses of the Node: at the healthCheckNodePort of a Service
-// whether the Node has ready endpoints of it, at nodeHealthPort whether the Node serves Services. The answers are those
-// of kube-proxy.
+// serviceHealth answers health checks of load balancers over HTTP, at all addresses of the Node. At the
+// healthCheckNodePort of a Service it answers whether the Node has ready endpoints of the Service. At nodeHealthPort it
+// answers whether the Node serves Services. The answers have kube-proxy's form.
 type serviceHealth struct {
 	healthy  func() bool // the Node's network is ready
 	leaving  func() bool
@@ -177,8 +180,8 @@ func (h *serviceHealth) open(ctx context.Context, port uint16, handler http.Hand
 	})
 }
 
-// fairListener closes new connections of clients that have enough. A client is an address, or a /64 of IPv6, whose
-// addresses one machine may have.
+// fairListener closes new connections of clients that have too many. A client is an IPv4 address, or a /64 of IPv6,
+// since one machine may have all addresses of a /64.
 type fairListener struct {
 	net.Listener
 	most int
@@ -286,16 +289,17 @@ func (h *serviceHealth) answer(w http.ResponseWriter, port uint16) {
 	h.write(w, ok && ready > 0 && out.ServiceProxyHealthy, out)
 }
 
-// nodeAnswer is what is answered about the Node. Its fields are kube-proxy's (pkg/proxy/healthcheck/proxy_health.go).
+// nodeAnswer is the answer about the Node. Its fields are kube-proxy's (pkg/proxy/healthcheck/proxy_health.go).
 type nodeAnswer struct {
-	// LastUpdated is the current time while Services are served, else when they were last found to be.
+	// LastUpdated is the current time while Services are served. Otherwise it is the last time at which they were.
 	LastUpdated  time.Time `json:"lastUpdated"`
 	CurrentTime  time.Time `json:"currentTime"`
 	NodeEligible *bool     `json:"nodeEligible,omitempty"`
 	Healthy      bool      `json:"healthy"`
 }
 
-// node answers at nodeHealthPort: /healthz also has whether the Node should get new connections, /livez has not.
+// node answers at nodeHealthPort. The answer at /healthz depends on whether the Node should get new connections, the
+// answer at /livez does not.
 func (h *serviceHealth) node() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// sharedQueue is a bounded queue of items that holders cause, such as Pods. If it is full, the holder with the most
+// sharedQueue is a bounded queue of items that belong to holders, such as Pods. If it is full, the holder with the most
 // items loses one. So no holder can fill the queue for the others. The holders are served in turn. Any goroutine may
 // use it.
 type sharedQueue[H comparable, T any] struct {

@@ -31,7 +31,7 @@ import (
 const self = datapath.Self
 
 // tables are the desired state of this Node. They derive bridges, the host's network and flows from facts about the
-// cluster and the Node. If a row changes, the rows that read it are made again.
+// cluster and the Node. If a row changes, the rows that read it are evaluated again.
 //
 //	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, policies, tiers, groups,
 //	            gateways, clusterinfoimports, clustersets, serviceexports, labelidentities
@@ -127,7 +127,7 @@ type outputs struct {
 	announcement *derive.Table[derive.Name, announcement]
 }
 
-// settings are facts that do not change while the agent runs, and are not in its configuration.
+// settings are facts that are not in the agent's configuration, and do not change while the agent runs.
 type settings struct {
 	Known bool
 	// GatewayMAC is the MAC of the host's gateway port. It is chosen once and then kept in the OVSDB.
@@ -254,7 +254,7 @@ func (t *serviceRanges) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefi
 	return out, nil
 }
 
-// statedRanges returns the ranges of ClusterIPs that the configuration states, or ServiceCIDR objects, for each family.
+// statedRanges returns the configured ranges of ClusterIPs for each family, or else the ranges in ServiceCIDR objects.
 func (t *serviceRanges) statedRanges(r *derive.Reader) []netip.Prefix {
 	var out, configured []netip.Prefix
 	for _, text := range []string{t.config.ServiceCIDR, t.config.ServiceCIDRv6} {
@@ -458,8 +458,8 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	return n, ps
 }
 
-// reportUnservedVIPs reports ranges of ClusterIPs of a version of IP that no Pod of the Node gets. Clients there
-// resolve names to such addresses.
+// reportUnservedVIPs reports ranges of ClusterIPs of a version of IP that the Node's Pods lack. Clients there resolve
+// names to addresses that they cannot reach.
 func (t *tables) reportUnservedVIPs(node nodeFacts, r *derive.Reader, ps *problems) {
 	of := family.Of(node.PodCIDRs)
 	for _, p := range slices.Concat(values(derive.All(r, t.objects.serviceCIDRs))...) {
@@ -483,9 +483,9 @@ func tunnelOf(c config.Config) datapath.Tunnel {
 	return tunnel
 }
 
-// podMTU returns the MTU of Pods and of the gateway port. It is the configured MTU, else the underlay's MTU less the
-// tunnel's overhead, if any packets of Pods go through tunnels. A Pod cannot know which packets do. It is 0 while the
-// underlay is unknown.
+// podMTU returns the MTU of Pods and of the gateway port. It is the configured MTU, else the underlay's MTU. If any
+// packets of Pods go through tunnels, the tunnel's overhead is subtracted, since a Pod does not see which packets do.
+// It is 0 while the underlay is unknown.
 func podMTU(c config.Config, u Underlay) int {
 	switch {
 	case c.DefaultMTU > 0:
@@ -588,8 +588,8 @@ func (o *outputs) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []pro
 		MTU:        mtu,
 		GatewayMAC: s.GatewayMAC,
 		Reserved:   reserved(ranges),
-		// The userspace datapath forwards a packet as it was written to the veth. If its checksum were left to the hardware,
-		// no hardware would compute it.
+		// The userspace datapath forwards a packet as the Pod wrote it to the veth. If the Pod left the checksum to hardware,
+		// nothing would compute it.
 		DisableTXChecksum: o.from.config.OVSDatapathType == "netdev" || o.from.config.DisableTXChecksumOffload,
 	}, nil
 }
@@ -638,7 +638,8 @@ func (t *tables) connections(changes []derive.Change[derive.Object, []service.Fr
 	return before, now
 }
 
-// draining returns the endpoints of changed slices that end but still serve (KEP-1669), before and after the change.
+// draining returns the endpoints of changed slices that terminate but still serve (KEP-1669), before and after the
+// change.
 func draining(changes []derive.Change[derive.Object, service.SliceFacts]) (before, now []netip.AddrPort) {
 	of := func(s service.SliceFacts) []netip.AddrPort {
 		out := map[netip.AddrPort]bool{}

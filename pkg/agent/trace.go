@@ -52,7 +52,7 @@ func mixedVersions(err error) string {
 	return ""
 }
 
-// serveTraces traces the first packet of a connection between two ends, over each version of IP that both have.
+// serveTraces traces the first packet of a connection between two ends, over each version of IP that both ends have.
 func (a *answers) serveTraces(r *http.Request) (any, error) {
 	var (
 		packets []string
@@ -80,8 +80,8 @@ func (a *answers) serveTraces(r *http.Request) (any, error) {
 // outcome is the word for a decision.
 var outcome = map[bool]string{true: "allowed", false: "denied"}
 
-// packets returns the first packet of a connection over each version of IP, as it comes into this Node's switch, and
-// the decisions of networks of tenants about the connection.
+// packets returns the first packet of a connection over each version of IP, as it enters this Node's switch. It also
+// returns the decisions of the tenant networks about the connection.
 func (a *whyAnswers) packets(query url.Values) (out, networks []string, err error) {
 	q, err := a.reader.question(query)
 	if err != nil {
@@ -163,12 +163,13 @@ func (a *whyAnswers) packetTo(q whyQuestion, f family.Families, client whyEnd) (
 	return hashed + packet, true, err
 }
 
-// hashed is the begin of a packet that is traced. Where a switch chooses an endpoint, or a way to another cluster, it
-// recirculates a packet to compute its hash. ofproto/trace does not follow that. A packet with a hash goes on.
+// hashed begins the text of a packet for ofproto/trace, and gives the packet a hash. Where a switch chooses an
+// endpoint, or a way to another cluster, it recirculates a packet to compute its hash. ofproto/trace ends there, unless
+// the packet has a hash already.
 const hashed = "dp_hash=1,"
 
-// withoutSwitch returns an error if packets of a client come to a Node's host without the switch. These are packets of
-// another host, and of a client outside of the clusters.
+// withoutSwitch returns an error if packets of a client reach a Node's host without passing the switch. These are
+// packets of hosts, and of clients outside of the clusters.
 func (a *whyAnswers) withoutSwitch(client, to whyEnd) error {
 	node := a.addresses.hostAt(to.ip)
 	if node == "" || isPod(client) || client.Cluster != "" {

@@ -20,8 +20,8 @@ type Underlay struct {
 	// MTU is the MTU of the interface that carries the tunnels. That is the transportInterface, else the interface with
 	// the Node's InternalIP. It is 0 while it is unknown.
 	MTU int
-	// Link is the link through which the host itself reaches the other Nodes: that interface, or the bridge that takes it
-	// over.
+	// Link is the link through which the host itself reaches the other Nodes: the interface that carries the tunnels, or
+	// the bridge that has taken it over.
 	Link string
 	// Addresses are the addresses of the transportInterface if the kernel keeps it.
 	Addresses []netip.Prefix
@@ -29,7 +29,8 @@ type Underlay struct {
 	Local []netip.Addr
 	// NoIPv6 is set if the kernel has no IPv6, or if it is switched off.
 	NoIPv6 bool
-	// NodesOver6 is set if tunnels to this Node from others are over IPv6, PeersOver6 if tunnels between clusters are.
+	// NodesOver6 is set if tunnels from other Nodes to this one are over IPv6. PeersOver6 is set if tunnels between
+	// clusters are.
 	NodesOver6, PeersOver6 bool
 	// Networks are the networks that the interface is attached to.
 	Networks []netip.Prefix
@@ -71,7 +72,7 @@ func (t *peerTables) useTransportAddresses(p *peering.Peering, r *derive.Reader,
 // uplinkBridge is the name of the bridge that takes an interface over.
 func uplinkBridge(iface string) string { return "br-" + iface }
 
-// tunnels returns the ends of the switch's tunnels, for the bridge that has taken over the uplink.
+// tunnels returns the far ends of the switch's tunnels, for the bridge that has taken over the uplink.
 func (o *outputs) tunnels(r *derive.Reader) hostnet.Tunnels {
 	out := hostnet.Tunnels{Link: uplinkBridge(o.from.config.TransportInterface)}
 	if o.from.config.EncryptsNodes() {
@@ -93,7 +94,7 @@ func (o *outputs) tunnels(r *derive.Reader) hostnet.Tunnels {
 	return out
 }
 
-// takeover has the bridge and the links that move the uplink onto a bridge of the userspace datapath.
+// takeover names the bridge and the links that move the uplink onto a bridge of the userspace datapath.
 type takeover struct {
 	Bridge bridge.Bridge
 	Links  []hostnet.Link

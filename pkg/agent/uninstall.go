@@ -40,8 +40,8 @@ const uninstallTime = 2 * time.Minute
 
 // Uninstall removes from this Node what agents have made: the CNI configuration and plugin, the bridges with their
 // ports, the Pods' interfaces, routes, rules, nftables tables, WireGuard devices, and the agent's records. An interface
-// that the switch has taken over gets its addresses and routes back. Open vSwitch has to run, and the agent must not.
-// It may be called again after an error. sysctls stay as they are.
+// that the switch has taken over gets its addresses and routes back. While Uninstall runs, Open vSwitch has to run and
+// the agent must not. It may be called again after an error. sysctls stay as they are.
 func Uninstall(ctx context.Context, o UninstallOptions) error {
 	if conn, err := net.Dial("unix", filepath.Join(o.RunDir, api.Socket)); err == nil {
 		_ = conn.Close()
@@ -127,8 +127,8 @@ func removeFrom(ctx context.Context, switchPorts *bridge.Manager, host *hostnet.
 // uplinksFile has the records of interfaces that are given back, in the agent's folder.
 const uplinksFile = "uplinks.json"
 
-// takenOver returns the records of interfaces that the switch has taken over, by the bridge that has them. It writes
-// them to a file first, for the next attempt: a record goes with its bridge.
+// takenOver returns the records of interfaces that the switch has taken over, by the bridge that has each interface.
+// Such a record is deleted with its bridge. So takenOver first writes the records to a file, for the next attempt.
 func takenOver(state bridge.State, path string) (map[string]map[string]string, error) {
 	uplinks := map[string]map[string]string{}
 	text, err := os.ReadFile(path)

@@ -22,7 +22,7 @@ func portsNow(m *bridge.Manager, c config.Config) map[string]bridge.PortState {
 	return m.State().Bridges[c.OVSBridge].Ports
 }
 
-// wayOf returns the way to an address, with the state and the counters of the port to its far end.
+// wayOf returns the way to an address, with the BFD state and the counters of its port.
 func wayOf(to, end netip.Addr, ports map[string]bridge.PortState, counters map[ofp.Port]ofp.PortStats) api.Way {
 	port := ports[wayPort(end)]
 	w := api.Way{To: to.String(), State: port.BFD}
@@ -74,8 +74,8 @@ func (t *wayTables) endsUp(ports map[string]bridge.PortState) map[datapath.WayEn
 	return out
 }
 
-// Metrics of probes. The ID of another cluster is the label peer, since servers of metrics have a label cluster for
-// their own.
+// These are metrics of probes. The ID of the other cluster is the label peer, since metrics servers often set a label
+// cluster of their own.
 var (
 	wayLabels = []string{"peer", "to"}
 	wayRTT    = prometheus.NewDesc("tombolo_multicluster_way_rtt_seconds",

@@ -18,13 +18,14 @@ type seenWays struct {
 
 const (
 	// waySteady is how long a way has to be up before it is reported as up again. It is also how long a report of ways
-	// stays unchanged after a change, except for lost ways. However often ways go down, a Gateway reports at most twelve
-	// times a minute.
+	// stays unchanged after a change, except for lost ways. So a Gateway reports at most twelve times a minute, however
+	// often ways go down.
 	waySteady = 10 * time.Second
 	// wayLost is how long a way that was up has to be down before it is reported as lost. So a short interruption moves no
 	// requests to other clusters.
 	wayLost = 2 * time.Second
-	// wayLook is how often ways are observed without an event. The loss of the switch causes no event.
+	// wayLook is the interval at which ways are observed without an event. The loss of the connection to the switch causes
+	// no event.
 	wayLook = 2 * time.Second
 	// wayFirst is how often an agent that starts looks whether its ways are known.
 	wayFirst = 100 * time.Millisecond
@@ -46,8 +47,8 @@ type wayNow struct {
 }
 
 // toReport returns this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS, with the state of their
-// ports. connected reports whether the switch answers. If it does not, the state in the OVSDB is old, and the far end
-// is not the cause.
+// ports. If connected is false, the switch does not answer. Then the state in the OVSDB is old, and the far end may be
+// well.
 func (t *wayTables) toReport(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
 	p, _ := t.peering.Get(self)
 	if p.Part.Role != peering.Gateway {
@@ -89,8 +90,8 @@ func (s wayState) lost(now time.Time) bool {
 	return !s.now.up && s.now.was && now.Sub(s.since) >= wayLost
 }
 
-// observe takes over the state of all ways at a time. It returns whether the report has changed. It also returns
-// whether it has to be called again without an event.
+// observe takes over the state of all ways at a time. It returns whether the report has changed, and whether it has to
+// be called again without an event.
 func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +132,7 @@ func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, aga
 	return true, again
 }
 
-// loseEarly reports ways as lost that were reported as down a moment ago. It does so once before the next regular
+// loseEarly reports ways as lost that were reported as down a moment ago. It may do so once before the next regular
 // report.
 func (w *wayReport) loseEarly(now time.Time) (changed bool) {
 	if w.early {

@@ -17,11 +17,11 @@ import (
 )
 
 // bfdMAC is the destination MAC of BFD's packets, within tunnels. No Pod has it. Pods do not choose the MACs of packets
-// in tunnels, so their packets to the port of BFD are not taken for BFD.
+// in tunnels. So the switch does not take Pods' packets to the port of BFD for packets of BFD.
 const bfdMAC = "aa:bb:cc:dd:ee:0f"
 
-// bfdEvery is the part of BFD's interval that a Gateway uses for each far end. So it handles at most a thousand packets
-// a second in each direction.
+// bfdEvery is the share of BFD's interval for each far end: the interval is this time multiplied by the number of far
+// ends. So a Gateway handles at most a thousand packets a second in each direction.
 const bfdEvery = time.Millisecond
 
 // wayTables hold which ways BFD watches, and their ports.
@@ -77,8 +77,8 @@ func (t *wayTables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEn
 	return out, ps
 }
 
-// onlyEnd returns where all tunnels of this Node end: its transport address. The result is the zero address without a
-// transport address, and where tunnels to other clusters are over the other version of IP.
+// onlyEnd returns the address where all tunnels of this Node end: its transport address. The result is the zero address
+// if there is no transport address, or if tunnels to other clusters are over the other version of IP.
 func (t *wayTables) onlyEnd(transport netip.Addr, r *derive.Reader) netip.Addr {
 	p, _ := derive.Get(r, t.clusters.Part, self)
 	if p.Role == peering.Gateway && p.End.Is4() != transport.Is4() {
@@ -118,7 +118,7 @@ func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Po
 			}
 		}
 		out = append(out, bridge.Port{
-			// The type of the tunnel port, which carries the packets: BFD must not be up where these do not pass.
+			// The type is the tunnel port's, which carries the packets: BFD must not be up where these do not pass.
 			Name: wayPort(end.Addr), Type: tunnelType(t.config, over6(node)), OFPort: number, Options: options,
 			BFD: maps.Clone(bfd), ExternalIDs: map[string]string{externalIDType: typeWay},
 		})
@@ -136,8 +136,8 @@ func wayPort(end netip.Addr) string {
 	return fmt.Sprintf("bfd6-%x", hash[:5])
 }
 
-// bfd returns the settings of BFD for each of this number of ports. The interval grows in steps, so that a new Node
-// does not change all ports.
+// bfd returns the settings of BFD for each port, given the number of ports. The interval grows in steps, so that a new
+// Node does not change all ports.
 func (t *wayTables) bfd(ports int) map[string]string {
 	const step = 50 * time.Millisecond
 	b := t.config.Multicluster.BFD

@@ -37,7 +37,8 @@ type whyEnd struct {
 	foreign bool // an interface of this Node of which only the Pod's name is known
 }
 
-// whyEnds are an end with an address of each version of IP that it has. A Service is one end without an address.
+// whyEnds are the addresses of one end of a connection, one for each version of IP. A Service is one end without an
+// address.
 type whyEnds []whyEnd
 
 // of returns the end with its address of a version of IP.
@@ -83,8 +84,9 @@ type whyDestination struct {
 	port     uint16
 	asked    netip.AddrPort // of the Service
 	judged   []api.WhyStage // by policies of the Service
-	// client is the client as Node judge sees it, which chooses the endpoint. With outside the client comes to it from
-	// another machine. Without a Service at an address for clients outside, judge is empty.
+	// client is the client as the Node judge sees it. judge is the Node that chooses the endpoint. outside is set if the
+	// client comes to judge from another machine. judge is empty unless the destination is a Service at an address for
+	// clients outside.
 	client  whyEnd
 	judge   string
 	outside bool
@@ -169,8 +171,8 @@ func (a *whyAnswers) why(query url.Values) (whyAnswer, error) {
 	return out, nil
 }
 
-// destinations returns the ends to which a connection over a version of IP may come, and the address that it is made
-// to. Without an address of that version this is the zero address.
+// destinations returns the ends where a connection over a version of IP may arrive, and the address to which the client
+// opens it. That is the zero address if the destination has no address of the version.
 func (a *whyAnswers) destinations(q whyQuestion, f family.Families, client whyEnd, out *api.Why) (
 	all []whyDestination, asked netip.Addr, err error) {
 	if q.to.service() == nil {

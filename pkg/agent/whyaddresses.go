@@ -18,7 +18,7 @@ import (
 // whyAddresses finds the owners of addresses: Nodes, Pods, Services, other clusters.
 type whyAddresses struct{ tables *tables }
 
-// nodeOf returns the Node of a Pod, known or not, or of a host. Of another machine it returns nothing.
+// nodeOf returns the Node of a Pod, even of an unknown one, or of a host. For another machine it returns nothing.
 func (a *whyAddresses) nodeOf(client whyEnd) string {
 	switch n, _ := a.tables.node.Get(self); {
 	case client.Cluster != "":
@@ -50,7 +50,7 @@ func (a *whyAddresses) hostAt(ip netip.Addr) string {
 }
 
 // fromOutside returns a Pod or the host of another Node as this Node sees it at one of its own addresses: as another
-// machine. The host of the Pod masquerades, and no tunnel is used.
+// machine. The Pod's host masquerades such a connection, and no tunnel is used.
 func (a *whyAddresses) fromOutside(client whyEnd) (whyEnd, error) {
 	ip := client.ip
 	if isPod(client) && !a.tables.config.NoSNAT {
@@ -68,8 +68,8 @@ func (a *whyAddresses) fromOutside(client whyEnd) (whyEnd, error) {
 // isPod reports whether a client is a Pod, known or not.
 func isPod(client whyEnd) bool { return client.Node != "" && client.Kind != kindNode }
 
-// frontendAt returns the Service that has an address and port here: a ClusterIP, an address for clients outside, or a
-// node port at an address of this Node.
+// frontendAt returns the Service that this Node serves at an address and port: a ClusterIP, an address for clients
+// outside, or a node port at an address of this Node.
 func (a *whyAddresses) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
 	if f, ok := a.tables.services.Find(protocol, at); ok {
 		return f, true
@@ -81,7 +81,7 @@ func (a *whyAddresses) frontendAt(protocol corev1.Protocol, at netip.AddrPort) (
 	return a.nodePort(protocol, at)
 }
 
-// nodePort returns the Service that has a port of all Nodes, of the version of IP of an address.
+// nodePort returns the Service that has a port as node port on all Nodes, of the address's version of IP.
 func (a *whyAddresses) nodePort(protocol corev1.Protocol, at netip.AddrPort) (service.Frontend, bool) {
 	any := netip.IPv4Unspecified()
 	if !at.Addr().Is4() {
@@ -91,8 +91,8 @@ func (a *whyAddresses) nodePort(protocol corev1.Protocol, at netip.AddrPort) (se
 	return f, ok && f.Kind == service.NodePort
 }
 
-// forClient returns the frontend at the same address that is for the own clients of the Node that judges, or for
-// others.
+// forClient returns the frontend at the same address for the client. There may be one for the Node's own clients, and
+// one for others.
 func (a *whyAddresses) forClient(f service.Frontend, own bool) service.Frontend {
 	clients := service.OtherClients
 	if own {
@@ -107,11 +107,12 @@ func (a *whyAddresses) forClient(f service.Frontend, own bool) service.Frontend 
 	return f
 }
 
-// seenAs returns the source of a connection as the server sees it. For a client outside, an endpoint that is not on the
-// Node that judges gets an address of that Node.
+// seenAs returns the source of a connection as the server sees it. If the client is outside and the endpoint is not on
+// the Node that judges, the source is an address of that Node.
 func (a *whyAddresses) seenAs(d whyDestination) netip.Addr {
 	from := d.client
-	// This Node has no facts about the way between two others. It is without a tunnel if the ways to both are.
+	// This Node has no facts about the path between two other Nodes. It assumes no tunnel if packets from here to both go
+	// without one.
 	direct := func(node string) bool {
 		remote, _ := a.tables.remotes.Get(derive.Name(node))
 		return node == a.tables.nodeName || remote.DirectTo(from.ip)
@@ -237,8 +238,8 @@ func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
 	return e, true
 }
 
-// isFirst reports whether an address in a VirtualNetwork is of a Pod's first interface. The Pod's status has such an
-// address, and on its own Node the interface.
+// isFirst reports whether an address in a VirtualNetwork belongs to a Pod's first interface. The Pod's status has the
+// address of a first interface. On the Pod's own Node the interface itself has it.
 func (a *whyAddresses) isFirst(ip netip.Addr, f policy.PodFacts) bool {
 	if f.Node != a.tables.nodeName {
 		return slices.Contains(f.IPs, ip)

@@ -76,7 +76,7 @@ func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
 	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):
 		out.Kind = tenant.Elsewhere
-		// Networks of tenants reach Pods alone, by peers whose packets between Pods are untranslated.
+		// Networks of tenants reach only Pods, through peers that do not translate packets between Pods.
 		if i := slices.IndexFunc(p.Peers, reached); i >= 0 && p.Peers[i].Active &&
 			slices.ContainsFunc(p.Peers[i].Pods, within) {
 			out.Cluster = p.Peers[i].ClusterID
@@ -88,7 +88,7 @@ func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 	return out
 }
 
-// clientEnd returns the client of a connection, as its packets come to the switch that decides.
+// clientEnd returns the client of a connection as the packets show it at the switch that decides.
 func (a *whyNetworks) clientEnd(d whyDestination) tenant.End {
 	out := a.networkEnd(d.client)
 	switch {
@@ -105,8 +105,8 @@ func (a *whyNetworks) clientEnd(d whyDestination) tenant.End {
 	return out
 }
 
-// networkOf returns the decision of the networks of tenants about a connection. It has no reason if they have no part
-// in it.
+// networkOf returns the decision of the networks of tenants about a connection. If they do not decide about it, the
+// result has no reason.
 func (a *whyNetworks) networkOf(from whyEnd, q whyQuestion, d whyDestination) tenant.Decision {
 	if a.tables.tenants == nil {
 		return tenant.Decision{Allowed: true}
@@ -134,12 +134,12 @@ func (a *whyNetworks) networkStage(d tenant.Decision) api.WhyStage {
 		Allowed: d.Allowed, Reason: d.Reason}
 }
 
-// toTenants is in the text of packets that are in a network of tenants between Nodes. The number of the network is in
-// the last 25 bits of the MAC.
+// toTenants begins the destination MAC of packets in a network of tenants between Nodes, in the text of ofproto/trace.
+// The last 25 bits of the MAC have the number of the network.
 var toTenants = ",dl_dst=" + datapath.TenantMAC.String()[:len("02:54:4")]
 
-// inNetwork returns the destination MAC and the headers of a connection's first packet. mac is the destination MAC of a
-// packet of the default network.
+// inNetwork returns the destination MAC and the headers of a connection's first packet in its network. mac is the
+// destination MAC of the same packet in the default network.
 func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string) (string, string, error) {
 	var network, owner tenant.Place
 	first, inside := false, false

@@ -127,7 +127,8 @@ func (a *whyPackets) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 	return fmt.Sprintf("%s,dl_dst=%s,%s", source, mac, packet), err
 }
 
-// isFurther reports whether a port is in a VirtualNetwork given as text, or a first interface without one.
+// isFurther reports whether a port is in the VirtualNetwork that a text names. If the text is empty, it reports whether
+// the port is a first interface without a VirtualNetwork.
 func isFurther(network derive.Object, text string) bool {
 	if network == (derive.Object{}) {
 		return text == ""
@@ -148,7 +149,7 @@ func tunnelHeaders(from, to netip.Addr) string {
 }
 
 // askingPacket is the first packet of a connection to an address of a Service, as it comes into this Node's switch.
-// Packets of clients other than Pods come by the host, which has translated an external address or a node port.
+// Packets of clients other than Pods come through the host, which has translated an external address or a node port.
 func (a *whyPackets) askingPacket(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	asked, err := netip.ParseAddrPort(c.Asked)
 	if err != nil {

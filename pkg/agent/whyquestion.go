@@ -139,8 +139,8 @@ func (a *whyReader) question(query url.Values) (q whyQuestion, err error) {
 	return q, nil
 }
 
-// atService makes the destination a Service if it is an address and port of one. Of a Node, the addresses of each
-// version of IP are looked at.
+// atService makes the destination a Service if it is an address and port of one. For a Node it looks at the addresses
+// of each version of IP.
 func (a *whyReader) atService(q *whyQuestion) error {
 	port, err := strconv.ParseUint(q.port, 10, 16)
 	if kind := q.to[0].Kind; err != nil || q.to.service() != nil || kind != "" && kind != kindNode ||
@@ -183,7 +183,7 @@ func (a *whyReader) atService(q *whyQuestion) error {
 	return err
 }
 
-// atOtherNode returns an error if an address and port is the node port of a Service at another Node.
+// atOtherNode returns an error if the destination is the node port of a Service at another Node.
 func (a *whyReader) atOtherNode(protocol corev1.Protocol, at netip.AddrPort) error {
 	f, ok := a.addresses.nodePort(protocol, at)
 	if !ok {
@@ -308,8 +308,8 @@ func (a *whyReader) firsts(pod derive.Object, facts *policy.PodFacts) (out whyEn
 	return out
 }
 
-// further returns the ends that are a further interface of a Pod, given by its VirtualNetwork or, on this Node, by its
-// name inside the Pod.
+// further returns the ends that are a further interface of a Pod. The interface is given by its VirtualNetwork or, on
+// this Node, by its name inside the Pod.
 func (a *whyReader) further(field string, pod derive.Object, text string) (out whyEnds, err error) {
 	if a.tables.tenants == nil {
 		return nil, fmt.Errorf("%s: Pods have no further interfaces, since this agent's feature gate TenantNetworks is off: "+
@@ -348,8 +348,8 @@ func (a *whyReader) interfaceWith(ip netip.Addr) string {
 	return ""
 }
 
-// inNetworks reads an address once more as one of a VirtualNetwork, if the other end reaches that network by a further
-// interface. Another cluster may have the same address.
+// inNetworks reads an address once more, as one of a VirtualNetwork. It does so if the other end reaches that network
+// through a further interface, since the same address may exist elsewhere, such as in another cluster.
 func (a *whyReader) inNetworks(q *whyQuestion) {
 	for _, ends := range [][2]*whyEnds{{&q.from, &q.to}, {&q.to, &q.from}} {
 		own, other := *ends[0], *ends[1]
@@ -452,8 +452,8 @@ func portOf(q whyQuestion, to whyEnd) (uint16, error) {
 		q.port, q.protocol)
 }
 
-// frontendOf returns the port of a Service that is asked about, at its ClusterIP of a version of IP. It returns false
-// if the Service has no such ClusterIP.
+// frontendOf returns the port of the Service that the question is about, at the Service's ClusterIP of a version of IP.
+// It returns false if the Service has no such ClusterIP.
 func (a *whyReader) frontendOf(q whyQuestion, of family.Families) (service.Frontend, bool, error) {
 	if q.to[0].front != nil {
 		end, ok := q.to.of(of)

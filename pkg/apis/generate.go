@@ -1,6 +1,6 @@
-// Package apis holds the API types, a package for each group and version. `go generate`
-// writes their deep copies and the CustomResourceDefinitions in deploy/crds: those of our kinds, and those of the
-// Multi-Cluster Services API and of SIG Network's policies from their modules' types.
+// Package apis holds the API types, a package for each group and version. `go generate` writes their deep copies and
+// the CustomResourceDefinitions in deploy/crds. It makes the definitions of foreign kinds (Multi-Cluster Services API,
+// SIG Network's policies) from the types in their own modules.
 package apis
 
 //go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 object paths=./...

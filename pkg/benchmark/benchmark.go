@@ -1,5 +1,6 @@
-// Package benchmark measures what Pods reach: throughput, round trips and new connections between two Nodes of a
-// cluster, and between clusters. Each figure has its reference of the same run. Temporary Pods run `tombolo probe`.
+// Package benchmark measures throughput, round trips and new connections of Pods, between two Nodes of a cluster and
+// between clusters. Each figure is compared with a reference that the same run measures. Temporary Pods run `tombolo
+// probe`.
 package benchmark
 
 import (
@@ -100,7 +101,8 @@ type site struct {
 	near, far      string
 }
 
-// Run measures. It removes what it made, also when ctx ends. With an error the report has what was measured before.
+// Run measures. At the end it removes the objects that it has made, even if ctx ends. If it returns an error, the
+// report has the results up to then.
 func Run(ctx context.Context, clusters []Cluster, o Options) (report Report, err error) {
 	r := &run{Options: o, suffix: strings.ToLower(rand.Text()[:6])}
 	for _, c := range clusters {
@@ -152,7 +154,8 @@ func (r *run) progress(format string, args ...any) {
 	}
 }
 
-// look reads what the run needs of a cluster, and refuses a cluster or a Namespace with the label. It makes nothing.
+// look reads the facts that the run needs about a cluster. It refuses a cluster or a Namespace with the label
+// LabelRefused. It makes nothing.
 func (r *run) look(ctx context.Context, s *site) error {
 	for _, name := range []string{metav1.NamespaceSystem, r.Namespace} {
 		var n corev1.Namespace
@@ -215,8 +218,8 @@ func has(labels map[string]string) bool {
 	return found && value != "false"
 }
 
-// choose returns the Nodes that Pods of a benchmark may use, if the user names
-// some, of these. Gateways come last, since they carry the traffic of others.
+// choose returns the Nodes that Pods of a benchmark may use. If the user names Nodes, it returns only these. Gateways
+// come last, since they carry the traffic of others.
 func choose(nodes []corev1.Node, only []string) ([]corev1.Node, error) {
 	var out []corev1.Node
 	var why []string
@@ -516,7 +519,7 @@ func (r *run) load(ctx context.Context, s *site, hosts bool, p plan.Plan) (measu
 	return measured, nil
 }
 
-// cleanUp removes the run's objects, and waits until they are gone. It goes on when an answer is missing.
+// cleanUp removes the run's objects, and waits until they are gone. It continues if a request fails.
 func (r *run) cleanUp(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	return r.all(func(s *site) error {
@@ -529,8 +532,8 @@ func (r *run) cleanUp(ctx context.Context) error {
 	})
 }
 
-// remove deletes the run's objects, and reports whether all are gone. It tries all of them before it returns an error;
-// one that may pass comes first, so that the others are tried again.
+// remove deletes the run's objects, and reports whether all are gone. It tries all of them before it returns an error.
+// If one error may pass, it returns that one, so that the caller tries again.
 func (r *run) remove(ctx context.Context, s *site) (gone bool, _ error) {
 	var passing, lasting error
 	gone = true

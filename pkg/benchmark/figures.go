@@ -60,7 +60,8 @@ type Figure struct {
 	Most   float64 `json:"most"`
 	// Spread is the difference of most and least, as a part of the median.
 	Spread float64 `json:"spread"`
-	// Ratio is the median as a part of the reference's; 0 without a reference, and if one of both is limited.
+	// Ratio is the median divided by the reference's median. It is 0 without a reference, or if either of the two is
+	// limited.
 	Ratio float64 `json:"ratio,omitempty"`
 	// Limited is set if the limit of the run was reached: the way carries more.
 	Limited bool `json:"limited,omitempty"`
@@ -131,8 +132,8 @@ func figureOf(values []float64) Figure {
 	return f
 }
 
-// compare sets the ratios of rows. The reference of Pods is the way between their hosts, if it was measured, and
-// otherwise the client's own Node.
+// compare sets the ratios of rows. The reference of a row between Pods is the row between their hosts, if that was
+// measured. Otherwise it is the row within the client's own Node.
 func compare(rows []Row) {
 	find := func(of Row, way string) *Row {
 		i := slices.IndexFunc(rows, func(r Row) bool {

@@ -27,10 +27,10 @@ type Options struct {
 	To io.Writer
 	// Live hands each packet to To at once.
 	Live bool
-	// Room, which may be nil, reports whether To may have so many more bytes. It is asked for each packet.
+	// Room reports whether To may grow by a number of bytes. It may be nil. It is called for each packet.
 	Room func(bytes int) bool
-	// Started and Captured, which may be nil, are called when packets are received, and with the number of packets so
-	// far.
+	// Started is called when the capture receives packets, and Captured with the number of packets so far. Both may be
+	// nil.
 	Started  func()
 	Captured func(int)
 }
@@ -38,14 +38,14 @@ type Options struct {
 // ErrFull is the error of a capture that has no room for a packet.
 var ErrFull = errors.New("there is no room for more packets")
 
-// receiveBuffer is how many bytes of packets wait in the kernel. The kernel drops further ones.
+// receiveBuffer is how many bytes of packets may wait in the kernel. If it is full, the kernel drops packets.
 const receiveBuffer = 4 << 20
 
-// blockSize is the size of the block of a packet with so many bytes: the head, the bytes with padding, the length.
+// blockSize returns the size of the block of a packet of n bytes: the header, the bytes with padding, and the length.
 func blockSize(n int) int { return 28 + (n+3)&^3 + 4 }
 
-// Run captures until ctx ends, the number of packets is reached, there is no room, or the interface goes. It returns
-// how many packets To has. Without an error, that is the number that was asked for. To has a valid stream unless a
+// Run captures until ctx ends, the number of packets is reached, there is no room left, or the interface disappears. It
+// returns the number of packets in To. Without an error that is the requested number. To has a valid stream unless a
 // write to it has failed.
 func Run(ctx context.Context, o Options) (captured int, err error) {
 	conn, err := open(o.Interface, o.Filter)
@@ -118,7 +118,7 @@ func open(name string, f Filter) (_ *socket.Conn, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("find interface %s: %w", name, err)
 	}
-	// Without a protocol the socket receives nothing until it is bound: no packet comes before the filter.
+	// Without a protocol the socket receives nothing until it is bound. So it receives no packet before the filter is set.
 	conn, err := socket.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0, "packet", nil)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket: %w", err)

@@ -1,5 +1,5 @@
-// Package capture captures packets of one interface to a pcapng stream: which packets (Filter), how many, and for how
-// long (Run). It knows no API server and no Pods.
+// Package capture captures packets of one interface to a pcapng stream. Filter selects the packets, and Run has limits
+// for their number and the time. The package uses no API server and no Pods.
 package capture
 
 import (
@@ -38,7 +38,7 @@ type Message struct {
 	Code int // negative for any
 }
 
-// Places in a frame of Ethernet without a VLAN tag, which the kernel takes out of the frames that it delivers.
+// These are offsets in an Ethernet frame without a VLAN tag. The kernel removes the tag from frames that it delivers.
 const (
 	etherType   = 12
 	ipHeader    = 14
@@ -51,7 +51,8 @@ const (
 	tcpFlagsOff = 13
 )
 
-// SnapLength is the longest part of a packet that is captured. Segmentation offload makes packets of up to 64 KiB.
+// SnapLength is the largest number of bytes that are captured of a packet. Segmentation offload makes packets of up to
+// 64 KiB.
 const SnapLength = 1<<16 + ipHeader
 
 // test loads a value, and compares it under a mask.
@@ -171,7 +172,7 @@ func address(a netip.Addr, at uint32) (out []test) {
 	return out
 }
 
-// transport loads from the transport header. Of a packet that is too short, the program ends without a match.
+// transport loads a value from the transport header. If the packet is too short, the program ends without a match.
 func (f Filter) transport(off uint32, size int) bpf.Instruction {
 	if f.Six {
 		return bpf.LoadAbsolute{Off: transport6 + off, Size: size}
@@ -179,7 +180,7 @@ func (f Filter) transport(off uint32, size int) bpf.Instruction {
 	return bpf.LoadIndirect{Off: ipHeader + off, Size: size}
 }
 
-// assemble returns the instructions of clauses, which all have to hold. If one does not, the program ends without a
+// assemble returns the instructions for clauses that all have to hold. If one does not hold, the program ends without a
 // match.
 func assemble(clauses []clause) (out []bpf.Instruction) {
 	for _, c := range clauses {
@@ -200,8 +201,8 @@ func assemble(clauses []clause) (out []bpf.Instruction) {
 	return out
 }
 
-// alternative are the instructions of tests that all have to hold. If one does not, they go on after the jump that
-// follows them. The distance may be larger than a conditional jump's, so each test has two jumps.
+// alternative returns the instructions for tests that all have to hold. If one does not hold, execution continues after
+// the jump that follows the instructions. That may be too far for a conditional jump, so each test has two jumps.
 func alternative(tests []test) []bpf.Instruction {
 	length := 0
 	for _, t := range tests {

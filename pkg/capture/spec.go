@@ -11,7 +11,8 @@ import (
 	crdv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1alpha1"
 )
 
-// Ends are the addresses of both ends of packets: of a Pod or the stated one. An end that is nil matches all addresses.
+// Ends are the addresses of both ends of packets: a Pod's addresses, or the stated address. An end that is nil matches
+// all addresses.
 type Ends struct{ Source, Destination []netip.Addr }
 
 // Numbers of protocols.
@@ -27,7 +28,7 @@ var messageTypes = map[string][2]uint8{
 	"icmp-echo": {8, 128}, "icmp-echoreply": {0, 129}, "icmp-unreach": {3, 1}, "icmp-timxceed": {11, 3},
 }
 
-// FilterOf returns the filter of a PacketCapture, or what is wrong with it. A Pod of Ends has its addresses.
+// FilterOf returns the filter of a PacketCapture, or an error with its fault. ends has the addresses of Pods.
 func FilterOf(spec *crdv1alpha1.PacketCaptureSpec, ends Ends) (Filter, error) {
 	f := Filter{Protocol: -1}
 	switch spec.Direction {

@@ -38,17 +38,17 @@ const (
 	validFor    = 365 * 24 * time.Hour
 	renewBefore = 90 * 24 * time.Hour
 	backdate    = time.Hour // NotBefore of a new certificate, for clocks that are behind
-	// settleFor is how long a new CA is published before its certificate is served: API servers
-	// see changes of webhook configurations by a watch.
+	// settleFor is how long a new CA is published before its certificate is served. API servers need that time, since they
+	// learn of changes of webhook configurations by a watch.
 	settleFor  = 2 * time.Minute
 	checkEvery = 10 * time.Second
 )
 
-// Certificate is the self-signed certificate of the webhook server, one for all replicas, each of
-// which runs it: it lives in a Secret, is made by the first replica that finds none, and is
-// renewed in steps that leave no gap. A successor is stored and published as a CA first, then
-// served; the CA of its predecessor stays published until that expires, since a replica may serve
-// it still. Every replica takes every step, level-triggered: a stored step is done by reading it.
+// Certificate is the self-signed certificate of the webhook server. All replicas use the same one, which is in a
+// Secret. The first replica that finds none makes it. It is renewed in steps that leave no gap: a successor is first
+// stored and published as a CA, and served later. The CA of its predecessor stays published until it expires, since
+// another replica may still serve that certificate. Every replica tries every step, and skips a step that is stored
+// already.
 type Certificate struct {
 	Client    client.Client // reads are live
 	Namespace string
@@ -62,14 +62,14 @@ type Certificate struct {
 // Names are the names in a controller's manifest that concern its Certificate.
 type Names struct {
 	Service string // that the API server reaches the webhooks by
-	// Secret is the Secret from which all replicas have their certificate. The manifest makes it, empty: RBAC cannot
-	// restrict the creation of Secrets to one name, and an account that may create Secrets can have tokens of every
-	// ServiceAccount in the Namespace.
+	// Secret is the Secret with the certificate of all replicas. The manifest creates it empty. RBAC cannot restrict the
+	// creation of Secrets to one name, and an account that may create Secrets can get tokens of every ServiceAccount in
+	// the Namespace.
 	Secret string
 	// ConfigMap publishes the CAs under the key ca.crt; empty for none.
 	ConfigMap string
-	// Configurations are the labels of the webhook configurations, ValidatingOnly where there are no mutating ones. A
-	// server without webhooks has no labels, and publishes its CAs in the ConfigMap alone.
+	// Configurations are labels that select the webhook configurations. ValidatingOnly is set if there are no mutating
+	// ones. A server without webhooks has no labels, and publishes its CAs only in the ConfigMap.
 	Configurations map[string]string
 	ValidatingOnly bool
 	// Manifest is what it is called, for people.
@@ -201,8 +201,8 @@ func certificates(text []byte) []*x509.Certificate {
 	}
 }
 
-// step takes the next step of a certificate's life. serving and published are what this replica
-// does at the moment.
+// step takes the next step of a certificate's life. serving is the certificate that this replica serves now, and
+// published are the CAs that are published.
 func (s store) step(host string, now time.Time, serving *tls.Certificate, published []byte) (_ store, changed bool,
 	err error) {
 	valid := func(p *tls.Certificate) bool {
@@ -214,8 +214,8 @@ func (s store) step(host string, now time.Time, serving *tls.Certificate, publis
 	changed = left != len(s.previous)
 	switch {
 	case !valid(s.now) && valid(serving):
-		// The Secret was emptied or lost. API servers trust what this replica serves, and what
-		// others may serve, so both stay: anything new would be refused until they have seen its CA.
+		// The Secret was emptied or lost. API servers trust the certificate that this replica serves, and ones that other
+		// replicas may serve. So both stay. A new certificate would be refused until the API servers have its CA.
 		s.now, s.next, changed = serving, nil, true
 		for _, cert := range certificates(published) {
 			if !cert.Equal(serving.Leaf) && now.Before(cert.NotAfter) {

@@ -1,5 +1,5 @@
-// Package cli has the common parts of the commands of the program tombolo: running them, refusing words and printing
-// answers.
+// Package cli has the common parts of all commands of the program tombolo: running commands, refusing unknown words and
+// printing answers.
 package cli
 
 import (
@@ -22,8 +22,8 @@ func Root(name, short string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, SilenceUsage: true, SilenceErrors: true}
 }
 
-// Group returns a command that only has others below it. Without words it prints its help. A word that names no command
-// is an error that lists the commands.
+// Group returns a command that only has subcommands. Without arguments it prints its help. An argument that names no
+// subcommand is an error, which lists the subcommands.
 func Group(name, short string, below ...*cobra.Command) *cobra.Command {
 	group := &cobra.Command{
 		Use: name, Short: short, Args: noCommand,

@@ -24,8 +24,8 @@ func (d *Deletion) Flags(cmd *cobra.Command) {
 }
 
 // Confirmed reports whether the objects are to be deleted. With --dry-run it prints them. At a terminal it prints them
-// and asks. An interrupt is an error, and so is an answer other than yes. In scripts it asks nothing, and does not list
-// the objects.
+// and asks. An interrupt is an error, and so is an answer other than yes. Without a terminal, as in scripts, it does
+// not ask and does not list the objects.
 func (d *Deletion) Confirmed(cmd *cobra.Command, list func() ([]string, error)) (bool, error) {
 	in, isFile := cmd.InOrStdin().(*os.File)
 	asks := !d.yes && isFile && term.IsTerminal(int(in.Fd()))
@@ -73,7 +73,7 @@ type answer struct {
 	err  error
 }
 
-// answerOf reads a line in the background: a read of a terminal does not end with a context.
+// answerOf reads a line in the background, since the end of a context does not end a read of a terminal.
 func answerOf(in io.Reader) <-chan answer {
 	read := make(chan answer, 1)
 	go func() {

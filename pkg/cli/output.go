@@ -94,7 +94,7 @@ func (f Format) Rows(w io.Writer, t Rows) error { return f.heading(t).Write(w, "
 // Narrow writes a table with one blank between columns, as antctl's documents have it.
 func (f Format) Narrow(w io.Writer, t Rows) error { return f.heading(t).Write(w, " ") }
 
-// Padded writes a table as antctl's documents have it: a blank between columns, and trailing blanks.
+// Padded writes a table in the form of antctl's documents, with a blank between columns and with trailing blanks.
 func (f Format) Padded(w io.Writer, t Rows) error { return f.heading(t).writePadded(w, " ") }
 
 // heading returns the table with or without its heading as the flags are.
@@ -142,7 +142,7 @@ func (f Format) Print(w io.Writer, v any, table func() error) error {
 	return err
 }
 
-// APIVersion is the apiVersion of answers in JSON and YAML that are no objects of an API server.
+// APIVersion is the apiVersion of answers in JSON and YAML that are not objects of an API server.
 const APIVersion = "cli.tombolo.net/v1"
 
 // Object returns v with an apiVersion and a kind, for JSON and YAML. If v is a list, it becomes the object's items.
@@ -171,7 +171,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return append(append(append(head, `,"items":`...), text...), '}'), nil
 }
 
-// writeNames writes the names of an answer's items, or of the one object that it is, a line each.
+// writeNames writes the names of an answer's items, one a line. If the answer is one object, it writes that object's
+// name.
 func writeNames(b *bytes.Buffer, answer any) error {
 	list, is := answer.([]any)
 	whole, _ := answer.(map[string]any)
@@ -203,7 +204,8 @@ func writeNames(b *bytes.Buffer, answer any) error {
 	return nil
 }
 
-// nameOf returns the name of an item: kind.group/name of an object, as kubectl prints it, or what stands for it.
+// nameOf returns the name of an item. For an object that is kind.group/name, as kubectl prints it. For other items it
+// is the field that identifies them.
 func nameOf(item any) string {
 	m, _ := item.(map[string]any)
 	text := func(key string) string {
@@ -236,7 +238,7 @@ const (
 	DocumentedEmpty = "<NONE>"
 )
 
-// HideShorthands takes the letters of flags out of the help. They are still taken, with a note.
+// HideShorthands removes the one-letter forms of flags from the help. Commands still accept them, and print a note.
 func HideShorthands(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		flags.Lookup(name).ShorthandDeprecated = "use --" + name

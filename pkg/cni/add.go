@@ -96,8 +96,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 
 		VirtualNetwork: box.virtualNetwork(),
 	}
-	// A pair that is made again must not appear under an existing port of the switch. ovs-vswitchd sets the flags of an
-	// exchanged device to the values that it read last, and may send to the old device for a while.
+	// A new veth pair must not have the name of an existing port of the switch. When the device behind a port changes,
+	// ovs-vswitchd sets its flags to the values that it read last, and may send to the old device for a while.
 	if recorded || attached {
 		whole, err := box.whole()
 		if err == nil && !whole {
@@ -129,7 +129,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 }
 
 // build makes the interface and attaches it to the switch. The host's end is up before the switch gets the port.
-// ovs-vswitchd sets all flags of a new port to the values that it read last (netdev-linux.c, update_flags). If an end
+// ovs-vswitchd sets all flags of a new port to the values that it read last (netdev-linux.c, update_flags). If the end
 // came up in between, ovs-vswitchd would set it down again. Then both ends are configured and the port is made at the
 // same time.
 func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC string, failed *types.Error) {

@@ -18,14 +18,14 @@ type Rate struct {
 }
 
 // Bandwidth has the limits of a Pod's interface, as the annotations kubernetes.io/ingress-bandwidth and
-// egress-bandwidth ask for. A new Pod alone can change them.
+// egress-bandwidth request them. A running Pod keeps its limits: changes take effect only for a new Pod.
 type Bandwidth struct{ ToPod, FromPod Rate }
 
 const (
 	// minRate is the smallest rate, in bits a second, as Kubernetes has it.
 	minRate = 1000
-	// maxBurst bounds the burst of a limit without one. A burst of a second of a fast rate would let a short download pass
-	// without a limit.
+	// maxBurst bounds the burst of a limit that has no burst. A burst as long as one second of a fast rate would let a
+	// short download pass without a limit.
 	maxBurst = 512 << 10
 	// minBurst is a few large packets. With less, a limit would pass no packet.
 	minBurst = 16 << 10
@@ -41,8 +41,9 @@ type bandwidthConf struct {
 	EgressBurst  uint64 `json:"egressBurst"`
 }
 
-// bandwidth returns the limits that the runtime asks for. A Pod cannot ask for a burst, and runtimes send a burst of
-// 2^31-1 bits or more. That is no limit for the first 256 MiB. So it becomes one second of the rate, with bounds.
+// bandwidth returns the limits that the runtime requests. A Pod cannot request a burst, and runtimes send a burst of
+// 2^31-1 bits or more. With it, the first 256 MiB would pass without a limit. So the burst becomes one second of the
+// rate, within bounds.
 func (c *netConf) bandwidth() (b Bandwidth, failed *types.Error) {
 	conf := c.RuntimeConfig.Bandwidth
 	if conf == nil {
@@ -67,8 +68,8 @@ func (c *netConf) bandwidth() (b Bandwidth, failed *types.Error) {
 	return b, failed
 }
 
-// String returns the text of records, which parseBandwidth reads: rate and burst to the Pod, then from it. It is ""
-// without a limit.
+// String returns the text for records, which parseBandwidth reads: rate and burst to the Pod, then rate and burst from
+// the Pod. It is "" without a limit.
 func (b Bandwidth) String() string {
 	if b == (Bandwidth{}) {
 		return ""
@@ -76,7 +77,7 @@ func (b Bandwidth) String() string {
 	return fmt.Sprintf("%d/%d %d/%d", b.ToPod.Bits, b.ToPod.Burst, b.FromPod.Bits, b.FromPod.Burst)
 }
 
-// parseBandwidth reads a record. A damaged record is no limit, since the Pod must keep its network.
+// parseBandwidth reads the text in a record. A damaged text means no limit, since the Pod must keep its network.
 func parseBandwidth(text string) Bandwidth {
 	var b Bandwidth
 	n, err := fmt.Sscanf(text, "%d/%d %d/%d", &b.ToPod.Bits, &b.ToPod.Burst, &b.FromPod.Bits, &b.FromPod.Burst)
@@ -112,8 +113,8 @@ func (r Rate) limit(link netlink.Link) error {
 	return nil
 }
 
-// compare returns an error if the filter of an interface is not the rate's. Without a rate other filters are the
-// operator's.
+// compare returns an error if an interface's filter does not have the desired rate. Without a desired rate it ignores
+// other filters, which are the operator's.
 func (r Rate) compare(link netlink.Link) error {
 	if r.Bits == 0 {
 		return nil

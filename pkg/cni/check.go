@@ -178,7 +178,8 @@ func compareNeighbors(link netlink.Link, prev *types100.Result) error {
 	return nil
 }
 
-// sameRoute compares a kernel's route with one of a result. The kernel may leave out the default route's destination.
+// sameRoute compares a route of the kernel with a route of a CNI result. The kernel may omit the destination of a
+// default route.
 func sameRoute(r netlink.Route, dst netip.Prefix, want *types.Route) bool {
 	if !r.Gw.Equal(want.GW) {
 		return false

@@ -38,14 +38,14 @@ type netConf struct {
 		Bandwidth *bandwidthConf `json:"bandwidth"`
 		HostPorts []portMapping  `json:"portMappings"`
 	} `json:"runtimeConfig"`
-	// These are the interfaces that GC must leave. There is the specification's key, and the key of its first text, which
-	// libraries still send too.
+	// These are the interfaces that GC must keep, under two keys: the specification's, and the key of its first version,
+	// which libraries still send too.
 	Valid       *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
 	Attachments *[]types.GCAttachment `json:"cni.dev/attachments"`
 }
 
-// ipamConf has the keys that other plugins read below "ipam". All but the type are refused, since ranges come from the
-// Node's podCIDR.
+// ipamConf has the keys below "ipam" that IPAM plugins read. All except the type are refused, since ranges come from
+// the Node's podCIDR.
 type ipamConf struct {
 	Type      string          `json:"type"`
 	Ranges    json.RawMessage `json:"ranges"`
@@ -148,8 +148,9 @@ func (c *netConf) checkMTU(n Network) *types.Error {
 		"correct mtu, or remove it for the Node's MTU")
 }
 
-// valid returns the interfaces of either list, which GC must leave. If the configuration has no list, or an entry names
-// no interface, it returns an error. Otherwise missing interfaces would lose their network.
+// valid returns the interfaces of either list, which GC must keep. It returns an error if the configuration has no
+// list, or if an entry names no interface. Without the error, interfaces that the list lacks would be removed, and
+// their Pods would lose their network.
 func (c *netConf) valid() (map[ipam.Key]bool, *types.Error) {
 	const field = "cni.dev/valid-attachments"
 	if c.Valid == nil && c.Attachments == nil {
@@ -206,7 +207,7 @@ func (p pod) String() string { return p.namespace + "/" + p.name }
 // maxUID is the longest K8S_POD_UID. UIDs of API servers have 36 characters, UIDs of static Pods 32.
 const maxUID = 128
 
-// parseArgs reads CNI_ARGS. It ignores unknown keys, as Kubernetes asks for (IgnoreUnknown=1).
+// parseArgs reads CNI_ARGS. It ignores unknown keys, as Kubernetes requests with IgnoreUnknown=1.
 func parseArgs(args string) pod {
 	var p pod
 	for _, pair := range strings.Split(args, ";") {

@@ -33,7 +33,7 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 	return nil, nil
 }
 
-// removeAll removes an interface. With eth0 it removes the further interfaces of the Pod too.
+// removeAll removes an interface. If that is eth0, it also removes the further interfaces of the Pod.
 func (s *Server) removeAll(ctx context.Context, k ipam.Key, podName string) error {
 	var errs []error
 	if k.IfName == defaultIfName {

@@ -20,9 +20,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// A Pod may request further interfaces, in VirtualNetworks, and that its first interface is in one (first.go). The
-// runtime asks for eth0 alone. So the ADD of eth0 makes the others too, its DEL removes them, CHECK looks at them, and
-// GC leaves them while eth0 is valid.
+// A Pod may request further interfaces in VirtualNetworks. It may also request that its first interface is in one
+// (first.go). The runtime asks only for eth0. So the ADD of eth0 makes the further interfaces too, its DEL removes
+// them, CHECK examines them, and GC keeps them while eth0 is valid.
 
 // Extra is an interface in a VirtualNetwork that a Pod requests. IfName is eth0 for the Pod's first interface.
 type Extra struct {
@@ -45,7 +45,8 @@ type ExtraNetworks interface {
 	// Extras returns the interfaces in VirtualNetworks that a Pod requests. It waits a short time until this Node has
 	// addresses for them. Its error names the Pod's annotation and the remedy.
 	Extras(ctx context.Context, namespace, name string, uid k8stypes.UID) ([]Extra, error)
-	// Allocate has addresses allocated in the ranges that this Node has now, in the order of x.Ranges.
+	// Allocate calls a function that allocates addresses. It passes the ranges that this Node has now, in the order of
+	// x.Ranges.
 	Allocate(ctx context.Context, x Extra, allocate func([]ipam.Range) error) error
 }
 
@@ -65,7 +66,7 @@ func (e extras) of(ctx context.Context, q wire.Request, p pod) ([]Extra, *types.
 	return list, nil
 }
 
-// addAll makes the further interfaces of a Pod. If one fails, these that this call has made are removed.
+// addAll makes the further interfaces of a Pod. If one fails, it removes the interfaces that this call has made.
 func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) *types.Error {
 	made := map[ipam.Key]string{}
 	for _, x := range list {
@@ -177,16 +178,16 @@ func (e extras) checkOne(q wire.Request, a Attachment) error {
 	return pod.Do(func(ns.NetNS) error { return compareInside(a.IfName, host.Attrs().Index, a, &types100.Result{}) })
 }
 
-// Routes of further interfaces have tables of their own, from firstRouteTable on by the index of the interface, and
-// rules of one priority.
+// Each further interface has a routing table of its own: firstRouteTable plus the index of the interface. The rules for
+// these tables have the same priority.
 const (
 	firstRouteTable = 10000
 	rulePriority    = 20000
 )
 
 // virtualRoutes sets the routes of an interface in a VirtualNetwork. The gateway is on the link. All other addresses of
-// the network, and of networks that it is joined with, are behind it. Packets with the interface's own source have
-// another default route. So a reply leaves by the interface that the request came by.
+// the network, and of networks joined with it, are behind the gateway. Packets whose source is the interface's address
+// have a default route of their own. So a reply leaves through the interface through which the request came.
 func (s sandbox) virtualRoutes(link netlink.Link) error {
 	index := link.Attrs().Index
 	for i, gw := range s.gateways {

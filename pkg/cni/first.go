@@ -23,8 +23,8 @@ func split(list []Extra) (first *Extra, further []Extra) {
 	return &list[i], slices.Delete(slices.Clone(list), i, i+1)
 }
 
-// first gives the first interface its addresses and gateways: of a VirtualNetwork if the Pod requests one, or else of
-// the Node.
+// first gives the first interface its addresses and gateways. They are of a VirtualNetwork if the Pod requests one, and
+// of the Node otherwise.
 func (e extras) first(ctx context.Context, k ipam.Key, box *sandbox, network Network) *types.Error {
 	x := box.virtual
 	allocate := func(ranges []ipam.Range) (err error) {

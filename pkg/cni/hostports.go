@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
 
-// HostPort is a port of the Node that leads to a port of a Pod, as a container's hostPort asks for.
+// HostPort is a port of the Node that leads to a port of a Pod, as requested by a container's hostPort.
 type HostPort struct {
 	Protocol  string     // tcp, udp or sctp
 	HostIP    netip.Addr // the zero address stands for every address of the Node
@@ -31,7 +31,7 @@ type portMapping struct {
 	HostIP        string `json:"hostIP"`
 }
 
-// hostPorts returns the ports that the runtime asks for. A mapping without a hostPort asks for nothing: some runtimes
+// hostPorts returns the host ports that the runtime requests. It ignores a mapping without a hostPort: some runtimes
 // pass all ports of containers.
 func (c *netConf) hostPorts() (out HostPorts, failed *types.Error) {
 	for i, m := range c.RuntimeConfig.HostPorts {
@@ -73,14 +73,14 @@ func (c *netConf) hostPorts() (out HostPorts, failed *types.Error) {
 	return out, nil
 }
 
-// meets reports whether two ports cannot exist on one Node, as the scheduler has it: a port at every address meets the
-// same port at any address.
+// meets reports whether two host ports exclude each other on one Node, by the scheduler's rule: a port at all addresses
+// excludes the same port at any address.
 func (p HostPort) meets(o HostPort) bool {
 	return p.Protocol == o.Protocol && p.Port == o.Port &&
 		(p.HostIP == o.HostIP || !p.HostIP.IsValid() || !o.HostIP.IsValid())
 }
 
-// Meets returns the first port that cannot exist together with one of the others, and that one.
+// Meets returns the first host port that conflicts with one of others, and that other port.
 func (h HostPorts) Meets(others HostPorts) (own, other HostPort, found bool) {
 	for _, p := range h {
 		if i := slices.IndexFunc(others, p.meets); i >= 0 {
@@ -126,7 +126,7 @@ func (h HostPorts) String() string {
 	return strings.Join(texts, " ")
 }
 
-// parseHostPorts reads a record. It leaves out what is damaged, since the Pod must keep its network.
+// parseHostPorts reads the text in a record. It leaves out damaged parts, since the Pod must keep its network.
 func parseHostPorts(text string) (out HostPorts) {
 	for one := range strings.FieldsSeq(text) {
 		from, rest, ok := strings.Cut(one, "->")

@@ -13,7 +13,7 @@ import (
 
 // attached answers requests of Multus for a further interface, whose NetworkAttachmentDefinition has the type
 // contrail-k8s-cni. The ADD of eth0 has made the interface, and its DEL removes it. So nothing is done here, and ADD
-// returns the interface. Multus names interfaces net1, net2 and so on where they are eth1, eth2.
+// returns the interface. Multus names the interfaces net1, net2 and so on, although they are eth1, eth2 and so on.
 func (e extras) attached(path string, q wire.Request, c *netConf) ([]byte, *types.Error) {
 	if path != wire.PathAdd {
 		return nil, nil

@@ -152,7 +152,7 @@ func (s *Server) waitForLinks(ctx context.Context) (map[string]ownLink, error) {
 	}
 }
 
-// Unrecovered is an attachment that could not be rebuilt yet. It may lack the MAC, the addresses and the Pod.
+// Unrecovered is an attachment that could not be rebuilt yet. Its MAC, addresses and Pod may be unknown.
 type Unrecovered struct {
 	Attachment
 	Err string
@@ -339,7 +339,8 @@ type podEnd struct {
 	ips  []netip.Prefix
 }
 
-// behind returns the other end of a veth pair. likely is the last path of its namespace; it may be empty or wrong.
+// behind returns the other end of a veth pair. likely is the path that its namespace had last; it may be empty or
+// wrong.
 func (n *namespaces) behind(host netlink.Link, likely string) (podEnd, error) {
 	id := host.Attrs().NetNsID
 	if id < 0 {
@@ -369,8 +370,8 @@ func (n *namespaces) behind(host netlink.Link, likely string) (podEnd, error) {
 	return lookInside(path, host)
 }
 
-// namespaceID returns the number that the kernel has given to a network namespace for this one. It is -1 if there is no
-// number; then no link connects the two.
+// namespaceID returns the number by which this network namespace refers to another one. The kernel assigns it. It is -1
+// if there is no number, which means that no link connects the two.
 func namespaceID(path string) int {
 	f, err := os.Open(path)
 	if err != nil {
@@ -415,7 +416,7 @@ func lookInside(path string, host netlink.Link) (podEnd, error) {
 	return end, nil
 }
 
-// netnsPaths returns paths of all visible network namespaces: first mounted ones, then namespaces of processes.
+// netnsPaths returns paths of all visible network namespaces. Mounted ones come first, then namespaces of processes.
 func netnsPaths() ([]string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

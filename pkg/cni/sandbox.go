@@ -33,15 +33,15 @@ func PortName(podName, containerID, ifName string) string {
 	return head + "-" + hex.EncodeToString(sum[:])[:6]
 }
 
-// aliasPrefix begins the ifalias of the host's end of each veth pair that this program makes. It distinguishes a
-// remaining pair from others.
+// aliasPrefix begins the ifalias of the host's end of each veth pair that this program makes. It identifies pairs that
+// remain after a crash.
 const aliasPrefix = "tombolo "
 
 // maxAlias is the longest ifalias (IFALIASZ less its zero byte).
 const maxAlias = 255
 
-// alias returns the alias of a veth pair: container, interface and, if it fits, Pod. It is the record that remains when
-// the other two are lost.
+// alias returns the alias of a veth pair: container, interface and, if there is room, Pod. It is the record that
+// remains if the OVSDB and the address record are lost.
 func alias(containerID, ifName, pod string) string {
 	short := aliasPrefix + containerID + " " + ifName
 	if long := short + " " + pod; pod != "" && len(long) <= maxAlias {
@@ -106,8 +106,8 @@ func openNetns(path string) (ns.NetNS, error) {
 	return n, nil
 }
 
-// described returns the address record's description of the interface before it exists. The MAC differs for a pair that
-// an earlier version made.
+// described returns the address record's description of the interface before it exists. A pair that an earlier version
+// made has another MAC.
 func (s sandbox) described() ipam.Interface {
 	return ipam.Interface{
 		Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), PodUID: s.podUID, Network: s.network,
@@ -140,7 +140,8 @@ type pair struct {
 	mac  string // of the Pod's end
 }
 
-// make finds or makes the veth pair, with the host's end up. The caller closes the pair's namespace afterwards.
+// make returns the veth pair, and makes it if it does not exist. The host's end is up. The caller closes the pair's
+// namespace afterwards.
 func (s sandbox) make() (*pair, error) {
 	pod, err := openNetns(s.netns)
 	if err != nil {
@@ -153,8 +154,8 @@ func (s sandbox) make() (*pair, error) {
 	return &pair{host, pod, mac}, nil
 }
 
-// configure brings both ends to the desired state, whatever their state is. The host's end comes first, so that it is
-// quiet when the Pod's comes up.
+// configure brings both ends to the desired state, whatever their state is. The host's end comes first, so that it
+// sends nothing of its own when the Pod's end comes up.
 func (s sandbox) configure(p *pair) error {
 	if err := s.outside(p.host); err != nil {
 		return err
@@ -204,8 +205,7 @@ func (s sandbox) veth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 			"the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName,
 			holder.IfName, holder.ContainerID)
 	case err == nil:
-		// The pair belongs to this program, and its other end is in an unknown namespace. So the Pod's namespace was made
-		// again.
+		// The pair is this program's, but its other end is in another namespace. So the Pod's namespace has been recreated.
 		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
 			return nil, "", fmt.Errorf("remove the old %s: %w", s.portName, err)
 		}
@@ -313,8 +313,8 @@ func (s sandbox) inside() error {
 	}
 	for i, gw := range s.gateways {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: ipNet(anywhere(gw))}
-		// A gateway outside the address's own range still has to be on the link. In IPv6 and in a VirtualNetwork there is no
-		// route to that range.
+		// If the gateway is outside the range of the address, it needs a route on the link. In IPv6 and in a VirtualNetwork
+		// that is always so, since addresses have no route to their range.
 		if gw.Is6() || s.virtual != nil || i < len(s.ips) && !s.ips[i].Contains(gw) {
 			route.SetFlag(netlink.FLAG_ONLINK)
 		}
@@ -333,8 +333,8 @@ func (s sandbox) has6() bool {
 	return slices.ContainsFunc(s.ips, func(p netip.Prefix) bool { return p.Addr().Is6() })
 }
 
-// allowIPv6 lets the interface have IPv6 addresses. A runtime may have turned IPv6 off. The interface takes no address
-// and no route from router advertisements, whatever sends them.
+// allowIPv6 lets the interface have IPv6 addresses. A runtime may have turned IPv6 off. The interface ignores router
+// advertisements, so no machine can give it addresses and routes.
 func (s sandbox) allowIPv6() error {
 	if !s.has6() {
 		return nil
@@ -347,9 +347,9 @@ func (s sandbox) allowIPv6() error {
 	return nil
 }
 
-// neighbor makes an IPv6 gateway a permanent neighbour. All packets of the Pod go to a gateway, also packets to Pods of
-// the same range, since the address has no route to its range. So the Pod asks for no neighbours. An answer would cost
-// the switch more than a packet.
+// neighbor makes an IPv6 gateway a permanent neighbour. All packets of the Pod go to a gateway, even packets to Pods of
+// the same range, since the address has no route to its range. So the Pod sends no Neighbor Solicitations. An answer to
+// one would cost the switch more than a packet.
 func (s sandbox) neighbor(link netlink.Link, gateway netip.Addr) error {
 	if !gateway.Is6() || s.gatewayMAC == "" {
 		return nil
@@ -365,9 +365,9 @@ func (s sandbox) neighbor(link netlink.Link, gateway netip.Addr) error {
 	return nil
 }
 
-// outside prepares the end that becomes the switch's port. The userspace datapath and the host's own stack both get
-// packets from it. So the host has to stay quiet there. It answers no ARP, forwards nothing, and accepts no packet for
-// the Pod's address as its own.
+// outside prepares the host's end, which becomes the switch's port. With the userspace datapath the host's own network
+// stack gets the packets too. So the host must not react there: it answers no ARP, forwards nothing, and accepts no
+// packet for the Pod's address as its own.
 func (s sandbox) outside(host netlink.Link) error {
 	if err := s.hostEnd(host); err != nil {
 		return fmt.Errorf("configure %s, the host's end of the Pod's %s: %w", s.portName, s.ifName, err)
@@ -413,7 +413,7 @@ func (s sandbox) hostEnd(host netlink.Link) error {
 	return nil
 }
 
-// setSysctl sets a parameter. A key that the kernel lacks (IPv6 may be compiled out) is no error.
+// setSysctl sets a kernel parameter. It ignores a key that the kernel lacks, since IPv6 may be compiled out.
 func setSysctl(key, value string) error {
 	if have, err := sysctl.Get(key); err == nil && have == value {
 		return nil
@@ -441,10 +441,10 @@ func isNotFound(err error) bool {
 	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
 }
 
-// removeLink removes the host's end, and with it the Pod's. The name is made from a Pod's name and a hash, so the link
-// could be another Pod's or another program's. So removeLink removes only a veth whose alias is the key's, or which has
-// no alias yet. Without an alias, the agent was killed when it had just made the veth, and its other end is in another
-// namespace.
+// removeLink removes the host's end of a veth pair, and with it the Pod's end. A link of this name could belong to
+// another Pod or another program, since the name is made from a Pod's name and a hash. So removeLink removes only a
+// veth whose alias is the key's, or a veth without an alias whose other end is in another namespace: the agent was
+// killed when it had just made it.
 func removeLink(name string, k ipam.Key) error {
 	link, err := netlink.LinkByName(name)
 	if isNotFound(err) {
@@ -503,7 +503,7 @@ func RemoveLinks() error {
 	return nil
 }
 
-// netnsGone reports whether a Pod's namespace no longer exists. An invisible path does not suffice, since a mount may
+// netnsGone reports whether a Pod's namespace no longer exists. An invisible path is no proof, since only a mount may
 // be missing. The kernel removes the veth pair together with the namespace.
 func netnsGone(a Attachment) bool {
 	if a.Netns == "" {

@@ -137,8 +137,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// listen opens the socket under another name and renames it into place. So the socket never exists with wider
-// permissions, and never disappears while one agent follows another.
+// listen opens the socket under another name and renames it into place. So the socket never has wider permissions for a
+// moment, and does not disappear when one agent replaces another.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

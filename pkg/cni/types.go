@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
 
-// Attachment is one interface of one Pod on the switch. All of it is kept in the port's external_ids, a record that
-// outlives the agent.
+// Attachment is one interface of one Pod on the switch. All of its fields are in the port's external_ids, a record that
+// survives a restart of the agent.
 type Attachment struct {
 	ContainerID  string // of the sandbox
 	IfName       string // inside the Pod, usually "eth0"
@@ -38,9 +38,9 @@ func (a Attachment) VirtualKey() (namespace, name string, ok bool) {
 	return namespace, name, a.VirtualNetwork != ""
 }
 
-// networkOf returns the name of the network that an interface belongs to, from its record. The record has no name in
-// the usual case, the first interface of the installed network. Earlier versions never recorded a name. For another
-// interface "" means that its network is unknown.
+// networkOf returns the name of the network that an interface belongs to, from its record. In the usual case, the first
+// interface of a Pod in the installed network, the record has no name. Earlier versions recorded no names at all. For
+// any other interface, "" means that the network is unknown.
 func networkOf(ifName, recorded string) string {
 	if recorded == "" && ifName == defaultIfName {
 		return wire.InstalledNetwork
@@ -59,14 +59,15 @@ func recordedNetwork(ifName, network string) string {
 // Network has the settings of this Node for a new Pod.
 type Network struct {
 	PodCIDRs []netip.Prefix
-	// Gateways are the Pod's next hops, one for each of PodCIDRs and in its order. If it is shorter, the first address of
-	// the range is the gateway.
+	// Gateways are the Pod's next hops, one for each of PodCIDRs and in the same order. For a range without an entry, the
+	// first address of the range is the gateway.
 	Gateways []netip.Addr
 	// Reserved are further addresses that no Pod gets.
 	Reserved   []netip.Addr
 	MTU        int    // 0 leaves the kernel's default
 	GatewayMAC string // of the gateway port
-	// DisableTXChecksum makes Pods compute their checksums. The userspace datapath takes packets off the veth as they are.
+	// DisableTXChecksum makes Pods compute the checksums of their packets. The userspace datapath forwards packets as they
+	// are on the veth.
 	DisableTXChecksum bool
 }
 

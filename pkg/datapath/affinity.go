@@ -16,18 +16,19 @@ import (
 // of its addresses. It does so with a flow of table Affinity that it learns from the packet. The client's next
 // connections go to the same endpoint, also if new endpoints are added. If no new connection has come for the Service's
 // timeout, the switch forgets the client. This is an idle timeout, as in kube-proxy. Antrea's flows have a hard
-// timeout, so a busy client changes its endpoint in the middle of its requests. Packets of known connections do not
-// count, as in kube-proxy. After the timeout a new choice is made, which may be another endpoint.
+// timeout, so a busy client changes its endpoint in the middle of its requests. As in kube-proxy, packets of known
+// connections do not extend the timeout. After the timeout the switch chooses again, and may choose another endpoint.
 //
 // Learned flows have no owner. Their cookie has no instance, so flowsync leaves them alone, and a restart of the agent
 // keeps them. The flow of one endpoint in table Endpoint has learned them. They are deleted with it (delete_learned):
 // when the endpoint goes, or when the timeout changes.
 
-// maxClients is how many clients an endpoint remembers. For each connection of any further client there is a new
-// choice. Such clients may be another cluster's addresses.
+// maxClients is how many clients the switch remembers for an endpoint. It makes a new choice for each connection of a
+// further client. Such clients may be another cluster's addresses.
 const maxClients = 4096
 
-// toGroup sends a new connection to the group of a shard, with affinity only if the client has no endpoint yet.
+// toGroup sends a new connection to the group of a shard. With affinity it does so only if no endpoint is remembered
+// for the client.
 func (b balanced) toGroup() flow.Actions {
 	if b.affinity == 0 {
 		return flow.Do(flow.ToGroup(b.group))
@@ -38,8 +39,8 @@ func (b balanced) toGroup() flow.Actions {
 	)
 }
 
-// remember returns the flows of table Endpoint for a shard: one for each endpoint, and one that chooses. The latter is
-// also for a client whose endpoint is in another shard now, or not in this set.
+// remember returns the flows of table Endpoint for a shard: one for each endpoint, and one that chooses an endpoint. A
+// client also hits the latter if its endpoint is in another shard now, or no longer in this set.
 func (b balanced) remember() []flow.Flow {
 	if b.affinity == 0 {
 		return nil
@@ -58,9 +59,10 @@ func (b balanced) remember() []flow.Flow {
 		}
 		return flow.All(append(more, proto, affinityGroup.Is(uint64(b.group)))...)
 	}
-	// For a client that is not remembered, each connection has a choice of its own, made after the first connection was
-	// learned. The hash covers the connection's port, so the switch looks at each connection. A connection from another
-	// cluster may come through any Gateway, so there the client's address alone chooses.
+	// For a client without a remembered endpoint, the group chooses for each connection. The hash covers the client's
+	// port, so a client gets one choice a connection until its first choice is learned, and the switch looks at each
+	// connection. A connection from another cluster may come through any Gateway, so there only the client's address is
+	// hashed.
 	out := []flow.Flow{
 		{Table: Endpoint, Priority: normal, Match: ours(),
 			Actions: flow.Do(flow.MoveField(ports, affinitySalt.Field), flow.ToGroup(b.group))},
@@ -99,9 +101,9 @@ func (b balanced) learn(e service.Endpoint, bucket uint32) ofp.Action {
 	}
 }
 
-// learned returns the cookie of the flows that are learned of an endpoint. It has no instance. It depends on the
-// timeout, since an existing flow keeps its timeout. All sets of the Service's port with this endpoint have the same
-// cookie, so the switch forgets a client with the last of them.
+// learned returns the cookie of the flows that an endpoint's flow has learned. The cookie has no instance number. It
+// depends on the timeout, since an existing flow keeps its timeout. All endpoint sets of a Service's port that contain
+// this endpoint use the same cookie. So the switch forgets a client once no set contains the endpoint.
 func (b balanced) learned(e service.Endpoint) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(portOf(b.set).String() + " " + e.Addr.String() + " " + b.affinity.String()))

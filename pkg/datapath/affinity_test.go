@@ -174,7 +174,10 @@ func TestAffinityOverIPv6(t *testing.T) {
 	}
 }
 
-// TestAffinityTimeout lets clients of a Service with session affinity of 30 seconds come again, on a real switch.
+// TestAffinityTimeout lets clients of a Service with session affinity of 30 seconds come again, on a real switch. Its
+// clock is 20 seconds ahead from one look to the next, so a look may take ten at most.
+//
+//tombolo:alone
 func TestAffinityTimeout(t *testing.T) {
 	withOthers(t)
 	f := withEndpoints(ones(9)...)

@@ -143,7 +143,7 @@ func (k *KnownConnections) recheckFlows(c Recheck, r *derive.Reader) (e flow.Ent
 	case RuleOfOthers:
 		both(d.label.Is(uint64(c.Rule)))
 	case Relabelled:
-		// This is only needed if a rule has let the connection through. Then it is judged again, and its label gets the new
+		// This is only needed if a rule has let the connection pass. Then it is judged again, and its label gets the new
 		// identity.
 		for _, judged := range directions {
 			byRule := flow.Bits{Field: judged.label.Field, First: judged.label.First + ruleNumberBit, Width: 1}
@@ -222,9 +222,9 @@ type Look struct {
 // lookShare is how many connections a Look compares between two passes, which wait for it: a few milliseconds.
 const lookShare = 4096
 
-// Look begins one. It may be called from any goroutine. The function between calls another one between two passes, with
-// the number of passes so far, and returns false if it did not: while a pass runs, some tables have its changes and
-// others do not. Then numbers in use would seem to be gone.
+// Look begins a look. Any goroutine may call it. The function between calls another one between two passes, with the
+// number of passes so far. It returns false if it did not call it. During a pass some tables have the pass's changes
+// and others do not, so numbers in use would seem to be gone.
 func (k *KnownConnections) Look(between func(func(passes uint64)) bool) *Look {
 	return &Look{known: k, between: between, found: map[Recheck]bool{}}
 }
@@ -432,9 +432,9 @@ func furtherIf(network derive.Object) int {
 	return 0
 }
 
-// networks returns the VirtualNetworks that the ends of a connection are in. Connection tracking has addresses alone,
-// and the same ones may be elsewhere, too. A connection is in VirtualNetworks if one end is a Pod of this Node and the
-// other end is an address that it reaches there. A client in a VirtualNetwork of its own leaves it for a Service.
+// networks returns the VirtualNetworks that the ends of a connection are in. Connection tracking has only addresses,
+// and the same addresses may exist elsewhere. A connection is in VirtualNetworks if one end is a Pod of this Node and
+// the other end is an address that it reaches there. A client in a VirtualNetwork of its own leaves it for a Service.
 func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.Object) {
 	if pod, ok := s.pods[1][c.From]; c.first || ok && pod.first && c.left {
 		out[policy.Egress] = s.in.Virtual.BlockAt(c.From).Network

@@ -20,7 +20,8 @@ func arp(n Node) []flow.Flow {
 }
 
 // answer turns a request for an address into the reply and sends it back. The switch answers for every address in
-// requests, so a request never goes to another port. In IPv6 the answer has flags. more are further conditions.
+// requests, so a request never goes to another port. In IPv6 the answer has flags. more has further conditions for the
+// request.
 func (n Node) answer(ip netip.Addr, mac ofp.MAC, flags uint32, more ...flow.Cond) []flow.Flow {
 	switch {
 	case ip.Is4():

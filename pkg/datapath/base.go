@@ -12,7 +12,7 @@ import (
 )
 
 // base has the tables that several features read: about this Node, and which owner holds an address or a port. A
-// feature has its own tables and this one.
+// feature has its own tables and base.
 type base struct {
 	Inputs
 	role    *derive.Table[derive.Name, role]
@@ -51,8 +51,8 @@ func (b *base) self(r *derive.Reader) Node {
 	return n
 }
 
-// Owners can conflict. Most flows are for something that only their owner has. Two owners can want the same only of a
-// few kinds: an address or a range that packets are routed to, a port, or an address behind a Gateway. So owners claim
+// Owners can conflict. Most flows are for something that only their owner has. Owners can compete only for a few kinds
+// of things: an address or a range that packets are routed to, a port, or an address behind a Gateway. So owners claim
 // these, and not flows. The first claimant in the order of claimants holds a claim, with or without its other claims.
 // The other claimants are left out, and reported. Two frontends cannot conflict, since pkg/service has resolved that.
 

@@ -9,9 +9,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// Concern describes the known connections that a change of policies may concern. It is made from the change alone,
-// without a look at the connections. So it names more of them than a Look does, including some that policies still
-// allow.
+// Concern describes the known connections that a change of policies may concern. It is made only from the change,
+// without reading the connections. So it names more of them than a Look does, including some that policies still allow.
 type Concern struct {
 	Since []Cause // to judge again from now on
 	Until []Cause // to judge no longer, since policies allow them again
@@ -21,7 +20,7 @@ type Concern struct {
 // Cause is a Recheck with its origin. It ends when the origin is as before.
 type Cause struct {
 	Recheck
-	// For RuleGone, Of is the owner of the rule's number. Another rule with the same number does not end the recheck.
+	// Of is, for RuleGone, the owner of the rule's number. Another rule with the same number does not end the recheck.
 	Of string
 }
 
@@ -38,8 +37,8 @@ func (c *Concern) number(of string, d policy.Direction, old, now uint32) {
 func (c *Concern) since(r Recheck) { c.Since = append(c.Since, Cause{Recheck: r}) }
 func (c *Concern) until(r Recheck) { c.Until = append(c.Until, Cause{Recheck: r}) }
 
-// identity records that an end of connections had another identity. A sender that the tunnel's key names needs no
-// record.
+// identity records that the address of an end of connections had another identity. A sender that the tunnel's key names
+// needs no record.
 func (c *Concern) identity(addr policy.Addr, old, now uint32) {
 	if old == now {
 		return
@@ -57,8 +56,8 @@ func (c *Concern) identityOf(d policy.Direction, addr policy.Addr, old, now uint
 	c.until(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
 }
 
-// holder records that rules apply to another Pod at an address, or to no Pod there any more. Packets of an address
-// without a Pod have no number, or the number of unknown Pods.
+// holder records that another Pod has an address, or no Pod, if policies apply to one of the two. Packets of an address
+// without such a Pod have number 0, or the number of unknown Pods.
 func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 	for d := range directions {
 		d := policy.Direction(d)
@@ -75,7 +74,8 @@ func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 	}
 }
 
-// numbersAt returns the numbers that packets of an address can have, given the known Pod there.
+// numbersAt returns the identity numbers that packets of an address can have. h is the Pod that is known at the
+// address.
 func numbersAt(h policy.Holder, d policy.Direction) []uint32 {
 	if h.Asked[d] {
 		return []uint32{h.Number}

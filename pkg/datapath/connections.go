@@ -11,8 +11,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// ServiceConnection is the common part of all UDP connections through one Service to one endpoint. Connection tracking
-// repeats the choice of the endpoint for each datagram between the same two ports, also when the endpoint is gone.
+// ServiceConnection identifies all UDP connections from one client port through one Service to one endpoint. Connection
+// tracking repeats the choice of the endpoint for each datagram between the same two ports, also when the endpoint is
+// gone.
 type ServiceConnection struct{ VIP, Endpoint netip.AddrPort }
 
 // Flush forgets these connections, so that a client's next datagram is a new connection.
@@ -82,8 +83,8 @@ func TrackedConnection(line string) (Headers, bool) {
 	return Headers{}, false
 }
 
-// tuple reads a tuple such as "orig=(src=10.0.0.1,...)" and returns its inside and the text after it. The caller gives
-// its beginning up to the parenthesis.
+// tuple reads a tuple such as "orig=(src=10.0.0.1,...)". It returns the text in the parentheses, and the text after it.
+// The caller gives the beginning of the tuple, up to the opening parenthesis.
 func tuple(text, name string) (inside, rest string, ok bool) {
 	_, text, ok = strings.Cut(text, name)
 	if !ok {

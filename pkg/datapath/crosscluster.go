@@ -201,8 +201,8 @@ type otherGateway struct {
 	from []netip.Prefix // sources of its tunnels
 }
 
-// otherGateways are the Gateways through which packets of a peer may come. No two have one tunnel source, also while
-// two Nodes have one address for a moment.
+// otherGateways are the Gateways through which packets of a peer may come. No two of them have the same tunnel source,
+// even while two Nodes have one address for a moment.
 func (t *clusterTables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
 	taken := map[netip.Prefix]bool{}
@@ -288,10 +288,10 @@ func (c crossCluster) fromPeer(peer peering.Peer, priority uint16, inside netip.
 	return flows
 }
 
-// toPeer sends requests for the peer's Services, and for its Pods if they are shared, to a Gateway. The Gateway sends
-// them to one of the peer's. The MAC shows the far side that the packet comes from another cluster. On the Gateway the
-// source becomes the Gateway's address, so that the peer needs no facts about this cluster's Pods. For the peer's
-// policies the tunnel's key names the sender.
+// toPeer sends requests for the peer's Services, and for its Pods if they are shared, to a Gateway of this cluster,
+// which sends them to a gateway of the peer. The MAC shows the far side that the packet comes from another cluster. On
+// the Gateway the source becomes the Gateway's address, so that the peer needs no facts about this cluster's Pods. For
+// the peer's policies the tunnel's key names the sender.
 func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 	if c.at.direct(peer) {
 		flows := c.ways.send(sentRequest, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
@@ -314,8 +314,8 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 	return append(c.ways.send(sentRequest, 0, flow.IPDst(cidr)), c.untilTheyEnd(peer, cidr)...)
 }
 
-// untilTheyEnd applies to a Gateway that joins or leaves, and so sends new connections through others. The connections
-// on its own ways continue there.
+// untilTheyEnd keeps existing connections on the own ways of a Gateway that joins or leaves. It sends new connections
+// through other Gateways.
 func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows []flow.Flow) {
 	if !c.at.takes(peer) {
 		return nil
@@ -342,8 +342,8 @@ func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows 
 	return flows
 }
 
-// before returns the way of connections without a way. They are older than this Node's role as a Gateway. Their way is
-// the oldest Gateway, which was the only one. All other connections have a way, unless the peer's tunnels come from
+// before returns the way of connections without a recorded way. They began before this Node became a Gateway, so they
+// use the oldest Gateway, which was the only one. All other connections have a way, unless the peer's tunnels come from
 // addresses that cannot be watched.
 func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	unwatched := slices.ContainsFunc(peer.TunnelSources(),
@@ -354,9 +354,9 @@ func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	return ways{node: c.node, list: []wayTo{{end: c.at.others[0].InternalIP}}}, true
 }
 
-// reply sends answers to a peer's requests back along their path. On a Gateway that is the gateway that sent the
-// request, whichever one gets requests now, or the other Gateway of this cluster that passed it on. Refusals, which the
-// agent makes, take the same path. to matches the source of the requests.
+// reply sends answers to a peer's requests back along their path. On a Gateway the path leads to the peer's gateway
+// that sent the request, even if another one gets requests now. Or it leads to the other Gateway of this cluster that
+// passed the request on. Refusals, which the agent makes, take the same path. to matches the source of the requests.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond) []flow.Flow {
 	if !c.at.takes(peer) {
 		return append(c.ways.send(sentReply, 0, to, flow.CTState("+rpl+trk")),
@@ -370,7 +370,7 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond)
 		old := first.send(sentReply, 0, to, flow.CTState("+rpl+trk"), markWay.Is(0))
 		old[0].Priority = differ
 		flows = append(flows, old...)
-		// If a policy refuses a connection, the connection has no way either, and its endpoint may have been chosen here.
+		// If a policy refuses a connection, the connection has no recorded way, and its endpoint may have been chosen here.
 		flows = append(flows, back.node.throughTunnel(same, CrossClusterMAC, gateway, 0,
 			to, generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// With traffic mode noEncap or hybrid, the host routes packets to the Pods of some Nodes (RemoteNode.DirectTo). The
+// With traffic mode noEncap or hybrid, the host routes packets to the Pods of direct Nodes (RemoteNode.DirectTo). The
 // switch sends such packets to the gateway port, and receives the packets of those Pods from it. Policies identify the
 // senders by their addresses.
 
@@ -21,17 +21,17 @@ func (l nodeLink) direct(cidr netip.Prefix) []flow.Flow {
 		// The host has routes of its own to these Pods. Without this flow, a packet that the host sends here by mistake
 		// would loop between host and switch.
 		{Table: Route, Priority: differ, Match: flow.All(source.Is(fromGateway), to)},
-		// The host's own connection to a Service. The endpoint has to answer to the switch, which undoes the choice of the
-		// endpoint. So the host masquerades the switch's address.
+		// This is the host's own connection to a Service. The endpoint has to answer to the switch, which reverses the
+		// translation to the endpoint. So the host masquerades with the switch's address.
 		l.node.toGateway(same, snatHairpin, source.Is(fromGateway), to, flow.CTState("-rpl+trk"), markService.Is(1)),
 	}
 	// Packets of other clusters. The network between the Nodes does not know their sources.
 	for _, from := range []uint64{fromTunnel, fromPeer} {
 		flows = append(flows, l.node.throughTunnel(differ, InClusterMAC, l.to.Address, 0, source.Is(from), to))
 	}
-	// While the other Node still uses tunnels, so do its host's connections to Services, and its switch undoes the choice
-	// of the endpoint. So the replies must come to that switch, and not to the host. Its clients outside have the Node's
-	// service source, which no interface has.
+	// While the other Node still uses tunnels, connections of its host to Services use them too, and that Node's switch
+	// reverses the translation to the endpoint. So replies must go to that switch, and not to the host. Connections of
+	// clients outside have the Node's service source as their source, which no interface has.
 	ends := slices.Clone(l.to.GatewayIPs)
 	if ip, ok := policy.ServiceSource(cidr); ok {
 		ends = append(ends, ip)
@@ -45,8 +45,8 @@ func (l nodeLink) direct(cidr netip.Prefix) []flow.Flow {
 	return flows
 }
 
-// rangesOf returns the ranges of another Node's Pods that packets are routed to. A range that has another owner is left
-// out.
+// rangesOf returns the ranges of another Node's Pods that packets are routed to. It leaves out a range that has another
+// owner.
 func (b *base) rangesOf(r *derive.Reader, remote RemoteNode) []netip.Prefix {
 	var out []netip.Prefix
 	for _, c := range remote.claims() {

@@ -14,7 +14,7 @@ import (
 )
 
 // exportsBase keeps other clusters from opening connections, except to exports. Other Nodes get only packets that their
-// Gateway has let through. Packets of known connections do not come to this table. They get answers even if the export
+// Gateway has let through. Packets of known connections do not come to this table, so these continue even if the export
 // is gone. ip is a version of IP.
 func exportsBase(ip flow.Cond) []flow.Flow {
 	return []flow.Flow{
@@ -50,8 +50,8 @@ func (t *clusterTables) exportFlows(key derive.Object, r *derive.Reader) (flow.E
 		return e, nil
 	}
 	// A peer with endpointIPType PodIP connects to the Pods themselves, and makes its own choice. It may choose a Pod that
-	// this Node would not. That is a Pod of another Node with internalTrafficPolicy Local, an ending Pod while others are
-	// ready, or a Pod of a headless Service.
+	// this Node would not. Examples are a Pod of another Node with internalTrafficPolicy Local, a terminating Pod while
+	// others are ready, or a Pod of a headless Service.
 	for _, slice := range derive.List(r, t.base.Slices, key) {
 		for _, at := range slice.Value.Endpoints {
 			if !t.isPod(r, at.Addr) {

@@ -28,7 +28,8 @@ func (s staged) Compare(o staged) int {
 	return cmp.Or(s.subject.Compare(o.subject), cmp.Compare(s.stage, o.stage))
 }
 
-// stagesOf returns a function with the Pods of a rule, if it needs a part of a packet that fragments do not have.
+// stagesOf returns a function that lists the Pods and stages of a rule. The list is empty unless the rule needs a part
+// of a packet that fragments lack.
 func stagesOf(needs func(policy.Rule) bool) func(policy.RuleKey, policy.Rule) []staged {
 	return func(k policy.RuleKey, r policy.Rule) (out []staged) {
 		if !needs(r) {
@@ -41,10 +42,10 @@ func stagesOf(needs func(policy.Rule) bool) func(policy.RuleKey, policy.Rule) []
 	}
 }
 
-// needsProtocol reports whether a rule matches no more of a packet than its addresses and its protocol, but both.
+// needsProtocol reports whether a rule matches the protocol of a packet, and nothing else of it except addresses.
 func needsProtocol(r policy.Rule) bool { return !r.AnyPort && !needsPorts(r) }
 
-// needsPorts reports whether a rule matches more of a packet than its addresses and its protocol.
+// needsPorts reports whether a rule matches ports or ICMP messages, which fragments lack.
 func needsPorts(r policy.Rule) bool {
 	if r.AnyPort {
 		return false
@@ -83,5 +84,5 @@ func (p *Policies) noFragments(s staged, r *derive.Reader) (flows []flow.Flow) {
 	return flows
 }
 
-// CountsFragments reports whether a flow of RuleTables counts fragments that end before a stage.
+// CountsFragments reports whether a flow of RuleTables counts fragments that are dropped before a stage.
 func CountsFragments(f flow.Flow) bool { return f.Priority == fragments }

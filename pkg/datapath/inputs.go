@@ -31,26 +31,26 @@ type Node struct {
 	// Families are the versions of IP that the Node serves to its Pods. Without IPv6, no flow matches IPv6 packets, and
 	// they are dropped.
 	Families family.Families
-	// NoND is set if the datapath cannot write the fields of Neighbor Discovery, as the kernel's cannot. Then the agent
-	// answers solicitations. Pods and hosts with permanent neighbours send none.
+	// NoND is set if the datapath cannot write the fields of Neighbor Discovery. The kernel's datapath cannot. Then the
+	// agent answers solicitations. Pods and hosts with permanent neighbours send none.
 	NoND bool
 	// ServiceVIP is the host's next hop for Services and the source address of connections that leave through the port
-	// they came from: 169.254.0.253. ServiceVIP6 is that for IPv6: fc01::aabb:ccdd:eeff.
+	// they came from: 169.254.0.253. ServiceVIP6 is the same for IPv6: fc01::aabb:ccdd:eeff.
 	ServiceVIP, ServiceVIP6 netip.Addr
 	// Outside serves clients outside of the Pods' network (docs/services.md).
 	Outside bool
 	// NodePortAddresses are the addresses of the Node at which its Pods reach node ports.
 	NodePortAddresses []netip.Addr
-	// ServiceSource and ServiceSource6 are the sources of connections that clients outside make to endpoints of other
-	// Nodes; the zero address leaves them as they are.
+	// ServiceSource and ServiceSource6 are the source addresses of connections that clients outside make to endpoints on
+	// other Nodes. With the zero address the source stays the client's.
 	ServiceSource, ServiceSource6 netip.Addr
 	// PacketInRate is how many packets a second of each kind the switch sends to the agent. It drops further packets. With
 	// 0 it sends no packets.
 	PacketInRate uint32
 	// SCTPByPort is set if connection tracking cannot read the ports of SCTP, as in the userspace datapath.
 	SCTPByPort bool
-	// RuleKey is a secret of this Node on which numbers of rules depend. It stays for as long as there are connections
-	// with numbers. Without it, numbers are as in versions without keys.
+	// RuleKey is a secret of this Node that goes into the hash from which numbers of rules come. It stays the same as long
+	// as there are connections with such numbers. Without it, numbers are as in earlier versions, which had no key.
 	RuleKey Secret
 	Tunnels Tunnels
 }
@@ -62,8 +62,8 @@ type Tunnels struct {
 	// Ends are the addresses at which the tunnels of other Nodes may end here. While they are unknown it is empty, and
 	// packets to any address of the Node are accepted.
 	Ends []netip.Addr
-	// Encrypted is set if the tunnels of other Nodes end inside WireGuard. They are accepted at Ends alone, also on a
-	// Gateway, where tunnels of other clusters end elsewhere.
+	// Encrypted is set if the tunnels of other Nodes end inside WireGuard. They are accepted only at Ends. On a Gateway,
+	// tunnels of other clusters end elsewhere.
 	Encrypted bool
 	// Source and PeerSource are this Node's source addresses of tunnel packets to other Nodes and, on the Gateway, to
 	// other clusters. The receivers accept no other source. With the zero address the host's routes decide.
@@ -73,7 +73,8 @@ type Tunnels struct {
 	PeerEnd netip.Addr
 	// Outer is the protocol and port of a tunnel's outer packets.
 	Outer Tunnel
-	// Stretched names the sender in the key of tunnels between clusters, in numbers of the ClusterSet.
+	// Stretched is set if the key of tunnels between clusters names the sender, by the ClusterSet's number of its
+	// identity.
 	Stretched bool
 }
 
@@ -89,8 +90,8 @@ func (n Node) vips() []netip.Addr {
 }
 
 // each returns the flows for each version of IP that the Node serves. make makes the flows for one version, with its
-// condition. Connection tracking and dec_ttl need the version in the match. Conditions such as flow.TCP are over the
-// version that is given with them.
+// condition. Connection tracking and dec_ttl need the version in the match. A condition such as flow.TCP applies to the
+// version that it is combined with.
 func (n Node) each(make func(ip flow.Cond) []flow.Flow) []flow.Flow { return each(n.Families, make) }
 
 // each is Node.each for the versions of a Node.
@@ -156,8 +157,8 @@ type Pod struct {
 	First bool
 }
 
-// Limit is a rate of a Pod's traffic. The Pod's interface enforces it, and the switch a tenth more. So a Pod that
-// removes its interface's filter is limited too.
+// Limit is a rate of a Pod's traffic. The filter of the Pod's interface enforces the rate, and the switch enforces a
+// rate that is a tenth higher. So a Pod that removes the filter is limited too.
 type Limit struct {
 	Bits  uint64 // a second; 0 means no limit
 	Burst uint32 // bytes that may pass at once after a pause
@@ -168,11 +169,11 @@ type RemoteNode struct {
 	Name     string
 	PodCIDRs []netip.Prefix
 	Address  netip.Addr // where the tunnel to it ends
-	// Sources are the outer source addresses of its packets. They are also the inner ones if its host uses one of them.
-	// Empty means Address alone.
+	// Sources are the outer source addresses of its packets. They are also the inner source addresses of packets of its
+	// host, unless Hosts has others. If the list is empty, the only source is Address.
 	Sources []netip.Addr
-	// Hosts are the addresses that its host uses inside the tunnel, if they differ from the sources of tunnels. Then they
-	// are addresses inside WireGuard.
+	// Hosts are the addresses that its host uses inside the tunnel, if they differ from the sources of the tunnel. Then
+	// the latter are addresses inside WireGuard.
 	Hosts []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.
 	GatewayIPs []netip.Addr

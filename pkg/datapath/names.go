@@ -55,9 +55,9 @@ func namedSubjects(k policy.RuleKey, r policy.Rule) (out []subject) {
 	return out
 }
 
-// answerFlows send DNS answers to some Pods to the agent. Other packets cost nothing, since the match has the Pods'
-// identity before the ports. With packetInRate 0, answers pass and the agent learns nothing. The agent also gets copies
-// of a few answers of servers that are not resolvers, so that it can report these servers.
+// answerFlows send DNS answers to some Pods to the agent. They cost other packets nothing, since the match has the
+// Pods' identity before the ports. With packetInRate 0, answers pass and the agent learns nothing. The agent also gets
+// copies of a few answers of servers that are not resolvers, so that it can report these servers.
 func (p *Policies) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []problem.Problem) {
 	for _, row := range derive.List(r, p.naming, s) {
 		out.patterns = append(out.patterns, row.Value.Names...)
@@ -73,8 +73,8 @@ func (p *Policies) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []p
 	families := derived(r, p.base.outside).Families
 	for _, protocol := range [][]flow.Cond{
 		{flow.UDPSrc(dnsPort)},
-		// A segment with PSH is the last one that the server has sent so far. The agent learns from it if it has the whole
-		// answer.
+		// A segment with PSH ends the data that the server has sent so far. The agent learns from the segment if it contains
+		// the whole answer.
 		{flow.TCPSrc(dnsPort), flow.Field(ofp.TCPFlags, []byte{0, tcpPSH}, []byte{0, tcpPSH})},
 	} {
 		match := func(more ...flow.Cond) flow.Match {
@@ -140,8 +140,8 @@ type Answer struct {
 // maxAnswer bounds how many records of an answer are looked at.
 const maxAnswer = 1000
 
-// AnswerOf reads a packet of kind DNSAnswer. An Answer that comes with an error has no addresses, but has to be
-// released, too.
+// AnswerOf reads a packet of kind DNSAnswer. If it returns an error, its Answer has no addresses, but the caller still
+// has to release it.
 func AnswerOf(pkt ofp.PacketIn2) (a Answer, err error) {
 	a.frame = pkt.Data
 	_, number, _ := strings.Cut(string(pkt.Userdata), " ")
@@ -257,7 +257,8 @@ func (a Answer) Release(n Node, pod Pod) ofp.PacketOut {
 		Actions: nodePod{node: n, pod: pod}.deliver(flow.Resubmit(Output)), Data: a.frame}
 }
 
-// Wanted reports whether a rule that is applied to the Pod has the name that it asked for. Any goroutine may call it.
+// Wanted reports whether a rule that is applied to the Pod names the domain that the Pod has asked for. Any goroutine
+// may call it.
 func (p *Policies) Wanted(a Answer) bool {
 	f, _ := p.answers.Get(subject{a.Identity, policy.Egress})
 	return slices.ContainsFunc(f.patterns, func(pattern string) bool { return policy.MatchesName(pattern, a.Name) })

@@ -20,15 +20,16 @@ import (
 // Such an answer costs ovs-vswitchd an upcall, since no datapath writes these fields by itself. With the kernel's
 // datapath ovs-vswitchd does not write them either (Node.NoND), and the agent answers (Neighbor). A Pod has a permanent
 // entry for its gateway, and sends no solicitations. A program in the Pod may still send many. So they pass a meter of
-// the Pod, and then connection tracking, which ends the part of the packet's way that the datapath repeats by itself.
-// The meter is in that part.
+// the Pod and then connection tracking. The datapath handles all steps before connection tracking without ovs-vswitchd,
+// and the meter is among them.
 
-// solicitRate is how many Neighbor Solicitations of a Pod are answered in a second. A host repeats one after a second.
+// solicitRate is how many Neighbor Solicitations of a Pod are answered in a second. A host waits a second before it
+// repeats one.
 const solicitRate = 50
 
-// If the agent answers, agentSolicitRate is the share of a Pod instead. neighborRate bounds the solicitations of all
-// Pods and of the host together. It suffices for the shares of 110 Pods, which is the kubelet's default limit. So Pods
-// that flood leave the share of each other Pod.
+// If the agent answers, the bound for each Pod is agentSolicitRate instead. neighborRate bounds the solicitations of
+// all Pods and of the host together. It suffices for 110 Pods at their bounds, which is the kubelet's default limit of
+// Pods. So Pods that flood do not reduce the rate of other Pods.
 const (
 	agentSolicitRate = 10
 	neighborRate     = 110 * agentSolicitRate
@@ -94,8 +95,8 @@ func neighborMeters(n Node) []flow.Meter {
 	return []flow.Meter{meter(NeighborSolicit.meter(), neighborRate)}
 }
 
-// advertise turns a solicitation for an address into the answer. Table Advertise finishes it. The switch sets a field
-// of an answer only if the match has the type of an answer.
+// advertise turns a solicitation for an address into the answer, which table Advertise finishes. Two tables are needed,
+// since the switch sets a field of an answer only if the match has an answer's message type.
 func advertise(ip netip.Addr, mac ofp.MAC, as uint32, more ...flow.Cond) flow.Flow {
 	return flow.Flow{
 		Table: ARP, Priority: normal,
@@ -124,7 +125,8 @@ func (pod Pod) has6() bool {
 }
 
 // solicits lets a Pod send Neighbor Solicitations, from its own addresses and from addresses of its link. The switch
-// does not answer a solicitation for the Pod's own address: the Pod checks with it that no other host has the address.
+// does not answer a solicitation for the Pod's own address, since the Pod checks in this way that no other host has the
+// address.
 func (p nodePod) solicits() []flow.Flow {
 	if !p.pod.has6() {
 		return nil
@@ -150,8 +152,8 @@ func (p nodePod) solicits() []flow.Flow {
 	return flows
 }
 
-// advertiseByAgent leaves a solicitation for an address to the agent. The words are the MAC and the flags of
-// the answer.
+// advertiseByAgent sends a solicitation for an address to the agent, which answers it. The words in the userdata are
+// the MAC and the flags of the answer.
 func advertiseByAgent(ip netip.Addr, mac ofp.MAC, as uint32, more ...flow.Cond) flow.Flow {
 	return flow.Flow{
 		Table: ARP, Priority: normal, Match: flow.All(append(more, flow.NDSolicits(ip))...),
@@ -176,8 +178,8 @@ func Neighbor(pkt ofp.PacketIn2) (ofp.PacketOut, error) {
 	}, nil
 }
 
-// Lengths of a message of Neighbor Discovery without options, and of the option that has a MAC (RFC 4861 sections 4.3,
-// 4.4 and 4.6.1).
+// These are the lengths of a Neighbor Discovery message without options, and of the option with a MAC (RFC 4861
+// sections 4.3, 4.4 and 4.6.1).
 const (
 	solicitationLen = 24
 	linkOptionLen   = 8

@@ -12,8 +12,8 @@ import (
 // A new Pod of another Node sends before its kubelet has reported the address. Its Node names it in the tunnel's key
 // (sends, namingSender). Table Classify admits packets from that Node anyway. For the key it has a flow that loads the
 // number of the Pod's identity, like the flow of a Pod of this Node. Table IngressPeer keeps that number, whichever Pod
-// is known at the address. If there is no flow for a key, the address decides. If no Pod is known at the address, the
-// sender is an unknown Pod.
+// is known at the address. If there is no flow for a key, the sender is the Pod at the packet's address. If no Pod is
+// known there, it is an unknown Pod.
 
 // bySenderKey skips table IngressPeer for a sender that the key has named. So its address is not looked up.
 func bySenderKey() flow.Flow {
@@ -56,8 +56,8 @@ func (l nodeLink) fromNewcomer(cidr netip.Prefix, key, number uint32, mac flow.C
 	return flows
 }
 
-// newcomer records that a key names another Pod, or the same Pod with another identity, or no Pod any more. The caller
-// calls it between two passes.
+// newcomer records that a tunnel key no longer names the same sender: it names another Pod, a Pod with another
+// identity, or no Pod. The caller calls it between two passes.
 func (c *Concern) newcomer(in *policy.Tables, old, now policy.Newcomer) {
 	if old.Number == 0 || old == now {
 		return

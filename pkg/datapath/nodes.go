@@ -88,7 +88,8 @@ func (n Node) entries(at role) flow.Entries {
 // meter drops packets beyond a rate in packets a second. It has room for a burst of one second.
 func meter(id, rate uint32) flow.Meter { return burstMeter(id, rate, rate) }
 
-// burstMeter returns a meter that, after a burst, drops packets beyond a rate in packets a second.
+// classify marks packets from the host. The host forwards packets of others too, so it may use any source. VLAN tags
+// are dropped at every port, because the rest of the program would not see them and would pass them on.
 func burstMeter(id, rate, burst uint32) flow.Meter {
 	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst,
 		Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: burst}}}
@@ -145,8 +146,9 @@ func (n Node) accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow
 	}
 }
 
-// keyOf reads the tunnel's key, by source. In packets from a Node of this cluster the key names the sender for other
-// clusters. In packets from another cluster it names the sender for this one. Key 0 is a sender that no rule names.
+// keyOf reads the tunnel's key, depending on the source of the packet. In packets from a Node of this cluster the key
+// names the sender for other clusters. In packets from another cluster it names the sender for this cluster. Key 0
+// stands for a sender that no rule names.
 var keyOf = map[uint64]flow.Actions{
 	fromTunnel: flow.Do(flow.Move(tunnelKey, clusterSetID)),
 	fromPeer: flow.Do(flow.Load(sender, remote),
@@ -210,8 +212,8 @@ func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match 
 
 // notToTunnel drops packets that look like packets of a tunnel and go to an address where a tunnel ends. If the host
 // masqueraded such a packet, the far end would take it for this Node's. The flow comes after the choice of an endpoint,
-// so that no Service leads around it. The switch hides the ports of fragments, so requests in fragments are dropped
-// whatever their port. The kernel's datapath reassembles them before, so it drops no others.
+// so that a Service cannot bypass it. The switch hides the ports of fragments, so it drops fragments of requests to any
+// port. The kernel's datapath reassembles them before that, so it drops no packets to other ports.
 func (t Tunnels) notToTunnel(end netip.Addr) []flow.Flow {
 	if t.Outer.Protocol == 0 {
 		return nil
@@ -226,11 +228,12 @@ func (t Tunnels) notToTunnel(end netip.Addr) []flow.Flow {
 	return []flow.Flow{drop(flow.UDPDst(t.Outer.Port)), drop(flow.Fragment(), flow.CTState("-rpl+trk"))}
 }
 
-// conntrack looks every connection up. Packets of known connections, and errors about them, skip the choice of an
+// conntrack looks up every connection. Packets of known connections, and ICMP errors about them, skip the choice of an
 // endpoint.
 func (n Node) conntrack() []flow.Flow {
 	flows := []flow.Flow{
-		// The agent's refusal of a connection whose translation it has undone, in any state of connection tracking.
+		// This flow is for the agent's refusal of a connection, in any state of connection tracking. The refusal's
+		// translation has been reversed already.
 		{Table: ConntrackState, Priority: never, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Route))},
 		{Table: ConntrackState, Priority: last, Actions: flow.Do(flow.Goto(Exports))},
 	}
@@ -252,9 +255,9 @@ func (n Node) conntrack() []flow.Flow {
 	})...)
 }
 
-// commit remembers a connection that table Service has not remembered. For a connection that Service has remembered, it
-// adds that policies have allowed it. Both are stored with the rules that judged them. No later table depends on
-// ct_state, so commit takes no recirculation.
+// commit remembers connections that table Service has not remembered. For connections that Service has remembered, it
+// adds that policies have allowed them. In both cases it stores the rules that judged the connection. No later table
+// depends on ct_state, so commit takes no recirculation.
 func (n Node) commit() []flow.Flow {
 	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
 		return flow.Flow{
@@ -282,8 +285,8 @@ func (n Node) commit() []flow.Flow {
 	return append(flows, n.withoutService()...)
 }
 
-// withoutService keeps packets to addresses of Services that no Service has translated out of connection tracking. If
-// such a connection were tracked, it would stay untranslated when its Service comes, for as long as the client sends.
+// withoutService keeps packets to ClusterIPs that no Service has translated out of connection tracking. If such a
+// connection were tracked, it would stay untranslated after its Service is created, for as long as the client sends.
 func (n Node) withoutService() []flow.Flow {
 	var flows []flow.Flow
 	for _, cidr := range n.ServiceCIDRs {
@@ -296,8 +299,8 @@ func (n Node) withoutService() []flow.Flow {
 	return flows
 }
 
-// hairpin gives connections that leave through the port they came from the Service address as their source. Otherwise
-// the receiver would see its own address, or its answer would not go through the switch. An established connection is
+// hairpin makes the Service address the source of connections that leave through the port they came from. Otherwise the
+// receiver would see its own address, or its answer would not go through the switch. An established connection is
 // "committed" again, which only repeats its translation.
 func (n Node) hairpin() []flow.Flow {
 	var flows []flow.Flow
@@ -356,8 +359,8 @@ func (n Node) toHost() []flow.Flow {
 	})...)
 }
 
-// toGateway routes to the gateway port. The host gets every packet from the next hop of its routes, even its own
-// packets.
+// toGateway routes to the gateway port. Every packet to the host comes from the MAC of the host's next hop, even the
+// host's own packets.
 func (n Node) toGateway(priority uint16, translate uint64, match ...flow.Cond) flow.Flow {
 	actions := flow.Do(
 		flow.SetEthSrc(InClusterMAC),
@@ -380,8 +383,8 @@ var unroutable = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// unroutable6 are these of IPv6: the unspecified address and loopback, IPv4 addresses in the form of IPv6, addresses of
-// one link, and multicast (RFC 6890).
+// unroutable6 are the same for IPv6: the unspecified address and loopback, IPv4 addresses in the form of IPv6,
+// link-local addresses, and multicast (RFC 6890).
 var unroutable6 = []netip.Prefix{
 	netip.MustParsePrefix("::/127"),
 	netip.MustParsePrefix("::ffff:0:0/96"),
@@ -394,8 +397,8 @@ func (n Node) Unroutable(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.unroutable(), func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// unroutable returns the ranges of such addresses. The Service address and entries are for connections that the switch
-// or the host has translated.
+// unroutable returns the ranges of such addresses, and the Service address and entries, which only translated
+// connections may use.
 func (n Node) unroutable() (out []netip.Prefix) {
 	if n.Families.Has4() {
 		out = append(out, unroutable...)
@@ -412,9 +415,9 @@ func (n Node) unroutable() (out []netip.Prefix) {
 	return out
 }
 
-// toUnowned drops packets to addresses in this Node's podCIDRs without a Pod. It also drops packets to the Service
-// address outside of a connection. The host would send both back to the switch. It drops packets that are never routed
-// too.
+// toUnowned drops three kinds of packets: to addresses in this Node's podCIDRs without a Pod, to the Service address
+// (serviceVIP) outside of a connection, and to addresses that are never routed. The host would send the first two kinds
+// back to the switch.
 func (n Node) toUnowned() []flow.Flow {
 	var flows []flow.Flow
 	for _, r := range slices.Concat(n.PodCIDRs, n.unroutable()) {
@@ -427,8 +430,8 @@ func (n Node) toUnowned() []flow.Flow {
 	return flows
 }
 
-// translated reports whether a range has sources of requests that Gateways translate, if their tunnels end at addresses
-// like end.
+// translated reports whether a range contains sources of requests that Gateways translate. end is the address of a
+// tunnel's end, for its version of IP.
 func translated(end netip.Addr, r netip.Prefix) bool {
 	return end.IsValid() && (r.Contains(peering.Source(end, false)) || r.Contains(peering.Source(end, true)))
 }
@@ -445,8 +448,8 @@ func (n Node) output() []flow.Flow {
 	return flows
 }
 
-// outputTunnel decrements the TTL of packets to another Node. If the TTL of a packet ends, the flow drops it. dec_ttl
-// would send each such packet to the controllers, without a meter.
+// outputTunnel decrements the TTL of packets to another Node. A flow drops packets whose TTL ends. Otherwise dec_ttl
+// would send each of them to the controllers, without a meter.
 func (n Node) outputTunnel() []flow.Flow {
 	toTunnel := outPort.Is(uint64(n.Tunnels.Port))
 	return n.each(func(ip flow.Cond) []flow.Flow {
@@ -523,9 +526,10 @@ func (b *base) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader)
 	return e, problems
 }
 
-// returned routes replies to Pods of another Node that the host has sent back. Their connections came by the gateway
-// port, since the other Node routes directly, or did. So do their replies leave, with Outside, but the host routes to
-// Pods of a Node with tunnels through the switch. Replies that the host translates have no Pod's address as source.
+// returned routes replies to Pods of another Node that the host has sent back. Their connections came through the
+// gateway port, since the other Node routes directly, or did so before. With Outside their replies leave through the
+// gateway port too. But if that Node uses tunnels now, the host sends the replies back through the switch. Replies that
+// the host translates have no Pod's address as their source.
 func (l nodeLink) returned(cidr netip.Prefix) (flows []flow.Flow) {
 	if !l.node.Outside {
 		return nil
@@ -547,7 +551,7 @@ func (l nodeLink) namingSender(cidr netip.Prefix) flow.Flow {
 	return f
 }
 
-// throughTunnel routes to another tunnel end. The MAC shows the far side the kind of the packet.
+// throughTunnel routes to another tunnel end. The MAC shows the far side what kind of packet it is.
 func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, translate uint64,
 	match ...flow.Cond) flow.Flow {
 	actions := append(flow.Do(flow.SetEthSrc(n.GatewayMAC), flow.SetEthDst(mac)), n.tunnelTo(to)...)
@@ -558,8 +562,9 @@ func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, transla
 		Actions: append(actions, flow.Goto(Commit))}
 }
 
-// tunnelTo sends a packet to another tunnel end. A packet that came from a tunnel has addresses of its ends. Open
-// vSwitch prefers addresses of IPv4, and the kernel's datapath refuses a packet with addresses of both versions.
+// tunnelTo sends a packet to another tunnel end. A packet that came from a tunnel still has the outer addresses of that
+// tunnel. Open vSwitch prefers addresses of IPv4, and the kernel's datapath refuses a packet with addresses of both
+// versions.
 func (n Node) tunnelTo(to netip.Addr) flow.Actions {
 	from, none, other := n.Tunnels.Source, netip.IPv4Unspecified(), netip.IPv6Unspecified()
 	cameBy6 := n.Tunnels.PeerEnd.Is6() || slices.ContainsFunc(n.Tunnels.Ends, netip.Addr.Is6)

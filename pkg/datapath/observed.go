@@ -23,9 +23,9 @@ const (
 	openedRate  = 1000
 )
 
-// ReportDrops returns the entries of an owner, in which each flow that ends packets reports them. Two kinds of packets
-// are not lost, so they are not reported: messages of Neighbor Discovery that the switch takes for itself, and packets
-// that are followed and held.
+// ReportDrops returns the entries of an owner, in which each flow that drops packets also reports them. Two kinds of
+// packets are not reported, since they are not lost: Neighbor Discovery messages that the switch handles itself, and
+// packets that are followed and held.
 func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
 	out := e
 	for i, f := range e.Flows {
@@ -44,11 +44,11 @@ func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
 	return out
 }
 
-// goOn are the tables whose misses lose no packet of interest. A packet goes on after a miss in table Affinity, and
-// packets in table ARP are of no connection.
+// goOn are the tables in which a packet without a matching flow is no lost packet of interest. After a miss in table
+// Affinity a packet continues, and packets in table ARP belong to no connection.
 var goOn = map[ofp.Table]bool{Affinity: true, ARP: true}
 
-// MeteredReports returns the kind of the reports that a meter drops beyond its rate. Other meters are of no report.
+// MeteredReports returns the kind of reports that a meter limits. For a meter that limits no reports it returns false.
 func MeteredReports(id uint32) (PacketKind, bool) {
 	for _, kind := range []PacketKind{Dropped, Opened} {
 		if kind.meter() == id {
@@ -69,20 +69,23 @@ func endsPackets(f flow.Flow) bool {
 	})
 }
 
-// isNeighborMessage reports whether a flow of table Classify or ARP ends messages of Neighbor Discovery.
+// isNeighborMessage reports whether a flow without further actions handles Neighbor Discovery messages: it is of table
+// Classify, ARP or Tenant, and matches a type of ICMPv6.
 func isNeighborMessage(f flow.Flow) bool {
 	_, _, ok := f.Match.OXM().Get(ofp.ICMPv6Type)
 	return ok && (f.Table == Classify || f.Table == ARP || f.Table == Tenant)
 }
 
-// reportOpened makes the flows of table Commit that remember a connection report its first packet.
+// reportOpened changes the flows of table Commit that remember a connection. They also report the connection's first
+// packet.
 func reportOpened(flows []flow.Flow) {
 	for i, f := range flows {
 		remembers := slices.ContainsFunc(f.Actions, func(a ofp.Action) bool {
 			ct, ok := a.(ofp.CT)
 			return ok && ct.Flags&ofp.CTCommit != 0
 		})
-		// same changes a connection's way. high is for SCTP on the userspace datapath, which commits each packet.
+		// Flows of priority same change a connection's way, and flows of priority high are for SCTP on the userspace
+		// datapath, which commits each packet.
 		if f.Table == Commit && remembers && f.Priority == normal {
 			flows[i].Actions = slices.Concat(report(Opened, Opened.meter()), f.Actions)
 		}
@@ -105,7 +108,8 @@ type Report struct {
 	Table    ofp.Table
 	Cookie   uint64
 	Priority uint16 // of the flow that ended it, with Dropped
-	// Asked is the destination before an endpoint of a Service was chosen. It is zero if no Service was asked.
+	// Asked is the destination of the packet before an endpoint of a Service was chosen. It is zero if the packet was not
+	// to a Service.
 	Asked netip.AddrPort
 	// EgressRule and IngressRule are the numbers of rules that let a connection pass.
 	EgressRule, IngressRule uint32
@@ -113,8 +117,9 @@ type Report struct {
 	Way                     uint16
 }
 
-// ReportOfMark is the report of a connection without a copy of its first packet. mark is its ct_mark. asked is the
-// destination of its first packet, and h has the headers behind the Service. The rules are unknown.
+// ReportOfMark makes the report of a connection if there is no copy of its first packet. mark is its ct_mark. asked is
+// the destination of its first packet, and h has the headers after the translation to an endpoint. The rules are
+// unknown.
 func ReportOfMark(mark uint32, h Headers, asked netip.AddrPort) Report {
 	bits := func(b flow.Bits) uint32 { return mark >> b.First & (1<<b.Width - 1) }
 	out := Report{Headers: h, Kind: Opened, FromPod: bits(markSource) == fromPod, Way: uint16(bits(markWay))}

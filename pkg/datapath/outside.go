@@ -16,18 +16,19 @@ import (
 )
 
 // Clients outside of the Pods' network reach a Service at a port of the Node or at an external address. Their packets
-// come by the host, on both datapaths. The host translates the destination to an entry and sends the packet by the
-// gateway port. The entry's address names the kind of frontend and who the client is, since a packet on a tap has no
-// mark. The port is the node port, or the number of the external address and port.
+// come through the host, on both datapaths. The host translates the destination to an address and port called entry,
+// and sends the packet through the gateway port. The entry's address names the kind of frontend and who the client is,
+// since a packet on a tap has no mark. The port is the node port, or the number of the external address and port.
 //
 // The switch chooses the endpoint. A local endpoint gets the client's own address. For an endpoint behind a tunnel the
-// switch translates the source to the Node's service source, so that replies come back here. Replies leave by the
-// gateway port, where the host restores the address that the client asked.
+// switch translates the source to the Node's service source, so that replies come back here. Replies leave through the
+// gateway port, and the host restores the destination that the client used.
 
 // Entry is an address to which the host translates packets to Services from outside.
 type Entry struct {
 	Addr netip.Addr
-	// External is set for external addresses. The port is then the number that EntryOf has, else the node port.
+	// External is set for external addresses. Then the port is the number that EntryOf returns. Otherwise it is the node
+	// port.
 	External bool
 	// Own is set for processes of this Node.
 	Own bool
@@ -45,8 +46,8 @@ var Entries = []Entry{
 	{Addr: netip.MustParseAddr("fc01::aabb:ccdd:eefb"), External: true, Own: true},
 }
 
-// EntryRange and EntryRange6 have the addresses of Entries. Nothing is for them in the switch but what the host
-// translates.
+// EntryRange and EntryRange6 contain the addresses of Entries. The switch accepts packets to them only if the host has
+// translated these packets.
 var (
 	EntryRange  = netip.MustParsePrefix("169.254.0.248/29")
 	EntryRange6 = netip.MustParsePrefix("fc01::aabb:ccdd:eef8/125")
@@ -68,8 +69,8 @@ type outside struct {
 	Families  family.Families
 }
 
-// outsideBase finds out whether a new connection is from outside. A Pod's connection to a port of its Node stays in the
-// switch, if a Service has the port.
+// outsideBase identifies new connections from outside. A Pod's connection to a port of its Node stays in the switch, if
+// a Service has the port.
 func outsideBase(n Node) []flow.Flow {
 	if !n.Outside {
 		return nil
@@ -102,7 +103,8 @@ func outsideBase(n Node) []flow.Flow {
 	flows = append(flows, n.each(func(ip flow.Cond) []flow.Flow {
 		return []flow.Flow{n.toGateway(origin, 0, ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway))}
 	})...)
-	// The agent's refusal of a connection has the entry as source. The host translates it, also for a Pod elsewhere.
+	// This flow is for the agent's refusal of a connection, whose source is the entry. The host translates it back, even
+	// if the client is a Pod elsewhere.
 	for _, entries := range EntryRanges(n.Families) {
 		flows = append(flows, n.toGateway(origin, 0, generated.Is(1), flow.IPSrc(entries)))
 	}
@@ -112,16 +114,17 @@ func outsideBase(n Node) []flow.Flow {
 	return flows
 }
 
-// serviceSources returns ServiceSource and ServiceSource6 that the Node has, if it has tunnels.
+// serviceSources returns ServiceSource and ServiceSource6 of a Node that has tunnels, if they are set.
 func serviceSources(n Node) []netip.Addr {
 	return slices.DeleteFunc([]netip.Addr{n.ServiceSource, n.ServiceSource6}, func(ip netip.Addr) bool {
 		return n.Tunnels.Port == 0 || !n.Families.Serve(ip)
 	})
 }
 
-// throughServiceSource gives connections through Services that the host sends, and that leave by a tunnel, a source
-// that replies come back to. The gateway port's address is such a source, and stays. It is decided before table Commit,
-// after which a packet has no state of its connection.
+// throughServiceSource changes the source of some connections, so that their replies come back to this Node. These are
+// connections to Services that come from the host and leave through a tunnel. If their source is the gateway port's
+// address, it stays, since replies to it come back too. The decision is made before table Commit, since later tables do
+// not see the connection's state.
 func throughServiceSource(n Node, from netip.Addr) []flow.Flow {
 	ip := versionOf(from)
 	flows := []flow.Flow{
@@ -220,8 +223,8 @@ func (t *Services) addEntries(e *derive.Engine) {
 	}, derive.KeysOfIndex(byNumber))
 }
 
-// enter completes the addresses of an endpoint set. It leaves out an external address without a number: the table of
-// numbers reports it.
+// enter completes the addresses of an endpoint set. It leaves out an external address that has got no number. The table
+// of numbers reports that.
 func (t *Services) enter(protocol corev1.Protocol, list []address, r *derive.Reader) []address {
 	if !slices.ContainsFunc(list, func(a address) bool { return a.kind != service.ClusterIP }) {
 		return list
@@ -234,7 +237,7 @@ func (t *Services) enter(protocol corev1.Protocol, list []address, r *derive.Rea
 			if a.entry, ok = derive.Get(r, t.Entries, EntryID{protocol, a.vip}); !ok {
 				continue
 			}
-			// As with kube-proxy a Node whose address is allowed may use the Service from its address, too.
+			// As with kube-proxy, a Node whose address is in the allowed ranges may use the Service from that address, too.
 			if a.limited && slices.ContainsFunc(derived(r, t.base.outside).NodePorts, a.lets) {
 				a.sources = append(slices.Clone(a.sources), host(a.vip.Addr()))
 			}
@@ -278,8 +281,8 @@ func (s shared) matches(at address, more ...flow.Cond) []flow.Match {
 	return []flow.Match{vip, entered} // a Pod of this Node comes by the address itself
 }
 
-// priority returns the priority of an address's flows. An external address may be the Node's own. Its ports go before
-// node ports then.
+// priority returns the priority of an address's flows. An external address may be one of the Node's own addresses. Then
+// its ports have precedence over node ports.
 func (a address) priority(special bool) uint16 {
 	switch {
 	case a.kind == service.NodePort && special:
@@ -322,7 +325,7 @@ func (s shared) limit(at address) []flow.Flow {
 	return flows
 }
 
-// untranslated finds connections of UDP that were made to an address before its Service was there.
+// untranslated finds UDP connections that were made to an address before its Service existed.
 func (s shared) untranslated(at address) (out []flow.Flow) {
 	if at.kind != service.NodePort {
 		return untranslatedTo(s.set.Protocol, at.vip)
@@ -335,7 +338,8 @@ func (s shared) untranslated(at address) (out []flow.Flow) {
 	return out
 }
 
-// Destinations are the addresses that packets to a frontend may have in the switch: they name its connections.
+// Destinations returns the destination addresses that packets to a frontend may have in the switch. They identify its
+// connections in connection tracking.
 func (t *Services) Destinations(f service.Frontend) []netip.AddrPort {
 	at := addressOf(f)
 	if at.kind == service.ClusterIP {

@@ -11,7 +11,8 @@ import (
 type owned interface {
 	// len returns how many rows there are.
 	len() int
-	// each calls yield for all owners with entries until yield returns false. It returns true if yield never did.
+	// each calls yield with each owner that has entries, until yield returns false. It returns true if it has called yield
+	// for all.
 	each(yield func(flow.Owner, flow.Entries) bool) bool
 	// watch calls changed with the owners of rows that a pass changes.
 	watch(changed func(flow.Owner, func() flow.Entries))
@@ -98,7 +99,8 @@ func (t *Tables) All() iter.Seq2[flow.Owner, flow.Entries] {
 	}
 }
 
-// Len returns the number of owners. It makes no entries, since the flows of all Services at once are large.
+// Len returns the number of owners. It does not compute their entries, since the flows of all Services together are
+// large.
 func (t *Tables) Len() (n int) {
 	for _, table := range t.owned() {
 		n += table.len()
@@ -107,13 +109,14 @@ func (t *Tables) Len() (n int) {
 }
 
 // Watch sets a function that the evaluating goroutine calls with each owner whose entries a pass has changed. The
-// second argument makes the entries of the owner, or no entries if the owner is gone. It is a function because the
-// entries of all Services at once are large.
+// second argument is a function that returns the owner's entries, which are empty if the owner is gone. It is a
+// function because the entries of all Services at once are large.
 func (t *Tables) Watch(changed func(flow.Owner, func() flow.Entries)) {
 	for _, table := range t.owned() {
 		table.watch(changed)
 	}
-	// The refusal for Services without endpoints depends on the rate, which is not part of their rows.
+	// Flows that refuse connections to Services without endpoints depend on the rate, which is not in the rows of
+	// Services.
 	t.base.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
 		for _, row := range t.Services.flows.All() {
 			changed(shardOwner(row.Key), func() flow.Entries { return t.Services.balance(row.Value) })

@@ -18,11 +18,11 @@ func (pod Pod) claims() []claim {
 // ServedPod is a Pod of this Node, and how it is served.
 type ServedPod struct {
 	Pod Pod
-	// Served is set if the Pod has flows. It is not set if another Pod has its addresses or its port.
+	// Served is set if the Pod has flows. It is not set if another Pod holds its address or its port.
 	Served bool
 	// Closed is set if the Pod is denied everything, because the Pod or its labels are unknown.
 	Closed bool
-	// Entries are the Pod's flows. The field is exported, so that fmt and `tombolo explain` print them as text.
+	// Entries are the Pod's flows. The field is exported because fmt and `tombolo explain` print them as text.
 	Entries flow.Entries
 }
 
@@ -78,8 +78,8 @@ type nodePod struct {
 	services bool
 }
 
-// firstPodMeter is above the meters of packets to the agent. A Pod's meter is that plus the number of its port, and
-// Open vSwitch has 200,000 meters or more.
+// firstPodMeter is above the meters of packets to the agent. The meter of a Pod is firstPodMeter plus the number of the
+// Pod's port. Open vSwitch has 200,000 meters or more.
 const firstPodMeter = 1 << 16
 
 // meters returns the meters of a Pod.
@@ -138,8 +138,8 @@ func (p nodePod) toPod(ip netip.Addr, identity uint32) flow.Flow {
 	}
 }
 
-// toItself is for a Pod that reached itself through a Service, which policies cannot forbid. Its replies are restored,
-// not translated, before they get here.
+// toItself delivers packets of a Pod to itself through a Service, which policies cannot forbid. Replies have got their
+// original addresses back before they reach this flow.
 func (p nodePod) toItself(ip netip.Addr) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: high,
@@ -148,9 +148,10 @@ func (p nodePod) toItself(ip netip.Addr) flow.Flow {
 	}
 }
 
-// hostPorts is for a Pod that clients reach by ports of the Node. The host has translated their packets, so it gets the
-// replies to every client. A Pod that reaches itself by such a port would see its own address. Policies judge
-// that packet by its source, since a packet from the host may have any.
+// hostPorts returns the flows of a Pod that clients reach through ports of the Node. The host has translated their
+// packets, so it gets the replies to every client. If such a Pod reaches itself through the port, the flows change the
+// source, since the Pod would see its own address otherwise. Policies judge that packet by its source, since a packet
+// from the host may have any source.
 func (p nodePod) hostPorts(identity uint32) []flow.Flow {
 	flows := p.node.each(func(ip flow.Cond) []flow.Flow {
 		return []flow.Flow{

@@ -15,7 +15,7 @@ import (
 
 // Policies judge the first packet of a connection. Table Egress judges it for the Pod that sends, after a Service's
 // endpoint was chosen. Table Ingress judges it for the Pod that receives. A packet of a Pod without policies passes at
-// once, without a look at its fields. The others pass through
+// once, and the switch matches no further fields. The others pass through
 //
 //	Egress ──► EgressPeer ──► EgressAdmin ──Pass, no rule──► EgressRule ──not isolated──► EgressBaseline
 //	policies?  whose address       │                             │                             │
@@ -81,9 +81,9 @@ type podIdentity struct {
 	egress     bool   // a policy is applied to it for egress
 }
 
-// identity returns the identity of the Pod at a port. A Pod starts closed. While its labels are unknown, it is an
-// unknown Pod if a rule denies unknown Pods. In a Namespace with policies it has the identity that is denied
-// everything.
+// identity returns the identity of the Pod at a port. A Pod starts closed. While its labels are unknown, it has the
+// identity that is denied everything if its Namespace has policies. Otherwise it is an unknown Pod if a rule denies
+// unknown Pods.
 func (t podTables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
 	if t.base.Policy == nil {
 		return podIdentity{}
@@ -109,7 +109,8 @@ func (t podTables) identity(r *derive.Reader, port derive.Name, pod Pod) podIden
 	return podIdentity{number, clusterSet, t.base.Policy.SenderKeyAt(r, port), applied.Any(policy.Egress)}
 }
 
-// load returns the action that loads the sender or receiver. For an identity that no rule names, there is no action.
+// load returns the action that loads the sender's or the receiver's identity number. If no rule names the identity, it
+// returns no action.
 func load(who flow.Bits, identity uint32) flow.Actions {
 	if identity == 0 {
 		return nil
@@ -216,7 +217,8 @@ func newPolicies(e *derive.Engine, b *base, tenants *tenantTables, services *Ser
 	return p
 }
 
-// policyOwner returns the owner of flows of policies, from a word for their kind and the name of one of the kind.
+// policyOwner returns the owner of flows of policies. kind is a word for the kind of flows, and name is the name of one
+// of them.
 func policyOwner(what string, name any) flow.Owner {
 	return flow.Owner{Kind: KindPolicy, Name: what + " " + fmt.Sprint(name)}
 }
@@ -316,8 +318,8 @@ func (d direction) isAt(priority uint16, number uint64, at netip.Prefix, more ..
 }
 
 // unknownFlows identify the addresses of a podCIDR, except the Node's own, as unknown Pods, in directions in which a
-// rule denies unknown Pods. An address of a known Pod has a flow of its own. A sender that its port identifies is known
-// already.
+// rule denies unknown Pods. An address of a known Pod has a flow of its own. A sender at a port of this Node is
+// identified already.
 func (p *Policies) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	in, _ := derive.Get(r, p.in.PodRanges, of)
 	if !derived(r, p.base.outside).Families.Serve(of.Addr()) {
@@ -338,7 +340,7 @@ func (p *Policies) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.En
 	return e, nil
 }
 
-// member is the part of a rule that the flows of its clauses need. Many rules share some clauses.
+// member is the part of a rule that the flows of its clauses need. Several rules may share a clause.
 type member struct {
 	id               uint32
 	anyPeer, anyPort bool
@@ -350,8 +352,8 @@ func (m member) same(o member) bool {
 	return m.id == o.id && m.anyPeer == o.anyPeer && m.anyPort == o.anyPort
 }
 
-// outline returns a rule without its peers and ports. If flows depend on the outline alone, they do not change when
-// Pods come and go.
+// outline returns a rule without its peers and ports. Flows that depend only on the outline do not change when Pods
+// come and go.
 func (p *Policies) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
 	return policy.Rule{
@@ -429,7 +431,7 @@ func (p *Policies) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.Entr
 	for _, identity := range rule.Applied { // a flow for each, since each has a share of its own
 		share, logged := shareOf(PolicyLog, identity, rate), f
 		logged.Match = flow.All(flow.ConjID(id), s.own.Is(uint64(identity)))
-		// The log comes first. When the client gets the answer, the agent has recorded the rejected packet.
+		// The log comes first, so that the agent has recorded the rejected packet when the client gets the answer.
 		logged.Actions = append(log(logEntry(k, rule, priority), share.ID), f.Actions...)
 		e.Flows, e.Meters = append(e.Flows, logged), append(e.Meters, share)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// clause is a match for one part of rules of one rank. It becomes a flow in the table of their stage.
+// clause is a match that one part of rules needs. All rules have the same rank. It becomes a flow in the table of their
+// stage.
 type clause struct {
 	rank      policy.Rank
 	direction policy.Direction
@@ -32,8 +33,9 @@ type clauseKind uint8
 
 const (
 	appliedTo clauseKind = iota + 1 // a Pod of this Node
-	// anything matches every packet of a version of IP: with any address, or as the second part of a rule that has only
-	// one, since a conjunction needs two. It is of IPv6 if to is valid (::/0).
+	// anything matches every packet of a version of IP. It is used for a part of a rule that allows any address, and as
+	// the second part of a rule that has only one, since a conjunction needs two. The version is IPv6 if to is valid
+	// (::/0).
 	anything
 	peer      // a Pod
 	block     // the other end's address
@@ -42,8 +44,8 @@ const (
 	asked     // connections that were made to an address of a Service
 )
 
-// portMask is a set of ports of one protocol that one match covers. Without a mask it has all ports. Messages of ICMP
-// have their type as port and their code as the source's port.
+// portMask is a set of ports of one protocol that one match covers. Without a mask it contains all ports. Messages of
+// ICMP have their type as port and their code as the source's port.
 type portMask struct {
 	protocol                corev1.Protocol
 	value, mask             uint16
@@ -145,8 +147,8 @@ func askedFor(ip netip.Addr) []flow.Cond {
 	return []flow.Cond{flow.CTState("-inv+trk"), trackedTo(ip)}
 }
 
-// trackedTo asks for the address that a connection was made to. Connection tracking has it from before an endpoint was
-// chosen.
+// trackedTo matches the destination to which a connection was made. Connection tracking has it from the first packet,
+// before an endpoint was chosen.
 func trackedTo(ip netip.Addr) flow.Cond { return flow.CTDst(host(ip)) }
 
 // toServices returns the matches of connections that Pods of this Node make to frontends.
@@ -173,7 +175,8 @@ func toServices(here outside, frontends []service.Frontend) (out []flow.Match) {
 }
 
 // conds returns the conditions for the protocol and its ports, over a version of IP. ICMPv6 has types and codes of its
-// own, and a rule means both by a number. Switches have no types of IGMP messages, and IPv6 has no IGMP.
+// own, and a number in a rule stands for both ICMP and ICMPv6. Switches have no types of IGMP messages, and IPv6 has no
+// IGMP.
 func (p portMask) conds(ipv6 bool) []flow.Cond {
 	var proto flow.Cond
 	var source, destination ofp.Field
@@ -345,8 +348,8 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	return out
 }
 
-// partOf returns the part of a rule that a clause of this kind belongs to, from 1, and the number of parts. Its result
-// equals the result of parts, but it does not need the clauses of the whole rule, since shared clauses are many.
+// partOf returns which part of a rule a clause of this kind belongs to, counted from 1, and the number of parts. Its
+// result equals the result of parts, but it does not need the clauses of the whole rule, since shared clauses are many.
 func (k clauseKind) partOf(anyPeer, anyPort bool) (part, of uint8) {
 	of = 1
 	if !anyPeer {

@@ -19,7 +19,7 @@ import (
 // let it into a Pod of this Node. A rule's number is a hash of the rule's meaning, and of the stricter rules that are
 // judged before it. If the meaning of a rule changes, its number changes. If a new rule takes connections from it, its
 // number changes too. So a number never gets another meaning, even over a restart. If no rule has the number of a
-// connection, a deleted rule let the connection in.
+// connection, the rule that let it pass was deleted or changed.
 //
 // Two rules may share a number by chance, one in 2^30 for each pair. An attacker cannot search for such a rule, because
 // the hash has a key that only the Node has (Node.RuleKey). A shared number does no harm either, unless both rules
@@ -37,7 +37,7 @@ const (
 	ruleNumberBit   = 1
 )
 
-// numberOf returns the number for a meaning. Without a key it returns the number of earlier versions, which known
+// numberOf returns the number for a meaning. Without a key it returns the same number as earlier versions, which known
 // connections have after an upgrade.
 func numberOf(key Secret, meaning ...any) uint32 {
 	var h hash.Hash = fnv.New64a()
@@ -62,8 +62,8 @@ func (s subject) Compare(o subject) int {
 	return cmp.Or(cmp.Compare(s.identity, o.identity), cmp.Compare(s.direction, o.direction))
 }
 
-// strictFor returns the subjects whose connections a rule keeps from later rules. For a rule that leaves known
-// connections alone, it returns nil.
+// strictFor returns the subjects (Pods and directions) whose connections a rule withholds from later rules. For a rule
+// that does not affect known connections, it returns nil.
 func strictFor(k policy.RuleKey, r policy.Rule) []subject {
 	if r.Action == policy.Allow || r.Keep {
 		return nil
@@ -119,7 +119,8 @@ func (t *ruleNumbers) stricter(r *derive.Reader, identities []uint32, d policy.D
 	return slices.Compact(out)
 }
 
-// isolation has the directions in which NetworkPolicies isolate Pods of an identity, and judge known connections too.
+// isolation has the directions in which NetworkPolicies isolate the Pods of an identity, where this also affects known
+// connections.
 type isolation struct {
 	number     uint32
 	directions [2]bool

@@ -10,10 +10,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// A Gateway probes its ways to other clusters. The agent has a probe sent through the port of the way. The switch of
-// the far end sends it back through the port that it came by, which leads to its sender. So a probe takes the way of
-// the tunnels' packets in both directions, and costs the far agent nothing. A probe is no IP packet, and meets no other
-// flow than these.
+// A Gateway probes its ways to other clusters. The agent makes its switch send a probe through the port of the way. The
+// switch of the far end sends it back through the port that it came from, which leads to its sender. So a probe takes
+// the path of the tunnels' packets in both directions, and costs the far agent nothing. A probe is no IP packet, so it
+// matches no other flows.
 
 // probeType is the EtherType of probes. IEEE 802 leaves it to local experiments. Only tunnels carry these frames.
 const probeType = 0x88b5
@@ -21,14 +21,14 @@ const probeType = 0x88b5
 const (
 	// ProbeEchoes is how many echoes of its own probes a Node takes in a second.
 	ProbeEchoes = 100
-	// echoRate is how many probes of other Gateways a Node sends back in a second. Each of a thousand far ends may send
-	// one.
+	// echoRate is how many probes of other Gateways a Node sends back in a second. It suffices for one from each of a
+	// thousand far ends.
 	echoRate = 1000
 	// echoMeter is the number of its meter. It is behind the meters of kinds of packets.
 	echoMeter = firstShare - 1
 )
 
-// The bytes of a probe after its Ethernet header: a mark, a version, the nonce, the sequence number, zeros.
+// A probe has these bytes after its Ethernet header: a mark, a version, the nonce, the sequence number, and zeros.
 const (
 	probeMark    = "tmbl"
 	probeVersion = 1
@@ -81,7 +81,7 @@ func EchoOf(in ofp.PacketIn2) (Probe, error) {
 
 // probes sends the probes of a peer's gateways back, and gives the agent the echoes of this Node's probes. Both come in
 // through the port of the way, which has one far end. So a probe whose outer source is forged goes to a gateway of the
-// peer. The meters are for the peer whose packets are forged, and for a faulty one.
+// peer. The meters protect a peer whose address is forged, and this Node from a faulty peer.
 func (c crossCluster) probes(peer peering.Peer) (flows []flow.Flow) {
 	if !c.at.takes(peer) {
 		return nil

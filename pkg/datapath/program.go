@@ -119,13 +119,13 @@ var (
 	sender   = flow.Reg(2).Bits(0, 25)
 	receiver = flow.Reg(3).Bits(0, 25)
 
-	// The rules that let it out of the Pod that sends, and into the Pod that receives (ruleNumber). 0
-	// is no rule.
+	// These are the rules that let the packet leave the sending Pod, and enter the receiving Pod (ruleNumber). 0 means no
+	// rule.
 	egressRule  = flow.Reg(4).Bits(0, 32)
 	ingressRule = flow.Reg(5).Bits(0, 32)
 
-	// The ClusterSet's number of a Pod of this cluster that sends. It becomes the tunnel's key on the way to another
-	// cluster. It is not written into the key at once: recirculation clears tunnel metadata without an address.
+	// This is the ClusterSet's number of the sender, a Pod of this cluster. It becomes the tunnel's key on the way to
+	// another cluster. It is not written into the key at once: recirculation clears tunnel metadata without an address.
 	clusterSetID = flow.Reg(6).Bits(0, 24)
 
 	// The way is a path between clusters, or between a Node and one of several Gateways. A packet came through it or
@@ -144,17 +144,17 @@ var (
 	affinitySalt  = flow.Reg(10).Bits(0, 16)
 	affinityPort  = flow.Reg(12).Bits(0, 32) // by which table Affinity knows the Service's port
 
-	// The Service whose policies judge a new connection from outside, and whether one of their rules has passed it to the
-	// tier baseline.
+	// These are the Service whose policies judge a new connection from outside, and a bit for connections that one of
+	// their rules has passed to the tier baseline.
 	judged = flow.Reg(13).Bits(0, 31)
 	passed = flow.Reg(13).Bits(31, 1)
 
-	// The Pod of this Node that sends (policy.SenderKeyOf). It becomes the tunnel's key on the way to another Node. Like
-	// clusterSetID it is not written into the key at once.
+	// This is the sender, a Pod of this Node (policy.SenderKeyOf). It becomes the tunnel's key on the way to another Node.
+	// Like clusterSetID it is not written into the key at once.
 	senderKey = flow.Reg(11).Bits(0, 24)
 
-	// The network of tenants that the packet is in (pkg/tenant), and that it is in one. In the default network both are
-	// 0. mayLeave lets it leave for destinations outside of the cluster.
+	// These are the network of tenants that the packet is in (pkg/tenant), and a bit that is set in such a network. Both
+	// are 0 in the default network. mayLeave lets the packet leave for destinations outside of the cluster.
 	tenantID = flow.Reg(14).Bits(0, 25)
 	isTenant = flow.Reg(14).Bits(25, 1)
 	mayLeave = flow.Reg(14).Bits(26, 1)
@@ -187,7 +187,8 @@ var (
 	labelIngress = flow.CTLabelBits(0, 32) // ingressRule of the packet that was judged
 	labelEgress  = flow.CTLabelBits(32, 32)
 
-	// Sender and receiver of the packet that was judged. A Pod whose labels change gets another identity.
+	// These are the identities of sender and receiver when the packet was judged. A Pod whose labels change gets another
+	// identity.
 	labelSender   = flow.CTLabelBits(76, 25)
 	labelReceiver = flow.CTLabelBits(101, 25)
 )
@@ -248,7 +249,7 @@ var (
 	EchoMAC  = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0x0d}
 )
 
-// ourMACs is a mask under which both are equal. Nodes of this cluster send the Gateway packets with either MAC.
+// ourMACs is a mask under which both MACs are equal. Nodes of this cluster send the Gateway packets with either MAC.
 var ourMACs = ofp.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xf0}
 
 // Kinds of owners; they stand in the cookies of their flows.

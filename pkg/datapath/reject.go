@@ -13,23 +13,25 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// ErrNotAnswered is the error of Reject for packets that get no answer. There are two kinds of them. The first go
-// neither to a Service without endpoints nor to a peer that a policy rejects. The second must not be answered (RFC 9293
+// ErrNotAnswered is the error of Reject for packets that get no answer. There are two kinds of them. The first kind is
+// neither for a Service without endpoints nor rejected by a policy. The second kind must not be answered (RFC 9293
 // 3.10.7.1, RFC 1122 3.2.2).
 var ErrNotAnswered = errors.New("packet asks for no answer")
 
-// untranslatedWord follows PolicyReject for a packet that has the address that its client asked.
+// untranslatedWord follows PolicyReject in the userdata of a packet that still has the destination that its client
+// used.
 const untranslatedWord = "untranslated"
 
 // Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP with ICMP port
 // unreachable. It answers a connection that a policy rejects: TCP with a reset, all others with ICMP host
 // administratively prohibited. Over IPv6 these are messages of ICMPv6.
 //
-// A policy that is applied to a Service rejects before an endpoint is chosen (untranslatedWord). That answer is made as
-// of a policy, and sent as of a Service.
+// A policy that is applied to a Service rejects before an endpoint is chosen (untranslatedWord). Such an answer has the
+// form of a policy's answer, and is sent like a Service's.
 //
-// The first answer comes from the Service's address and is routed like a reply, so it enters the switch in table Route.
-// The second comes from the endpoint, if one was chosen. It enters in table Conntrack, which undoes that choice.
+// A Service's answer comes from the Service's address and is routed like a reply, so it enters the switch in table
+// Route. A policy's answer comes from the endpoint, if one was chosen. It enters in table Conntrack, which reverses the
+// translation.
 func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	table, why := Route, noPort
 	switch KindOf(pkt) {

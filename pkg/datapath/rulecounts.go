@@ -16,8 +16,8 @@ var RuleTables = map[ofp.Table]policy.Direction{
 	IngressAdmin: policy.Ingress, IngressRule: policy.Ingress, IngressBaseline: policy.Ingress,
 }
 
-// IsolationTables are the RuleTables whose flow of priority 0 counts packets without a rule among NetworkPolicies that
-// isolate a Pod.
+// IsolationTables are the RuleTables whose flow of priority 0 counts packets that no rule matches, among
+// NetworkPolicies that isolate a Pod.
 var IsolationTables = map[ofp.Table]bool{EgressRule: true, IngressRule: true}
 
 // RuleOwners returns the owners of the flows in RuleTables that count a rule's packets, with the rule.
@@ -37,8 +37,8 @@ type NamedRule struct {
 	Name string
 }
 
-// RuleNames returns the rules by the owner of their flows, and by the number that their connections remember. Call it
-// between two passes.
+// RuleNames returns the rules in two maps: by the owner of their flows, and by the number that their connections
+// remember. Call it between two passes.
 func (p *Policies) RuleNames() (byOwner map[flow.Owner]NamedRule, byNumber map[uint32]NamedRule) {
 	byOwner, byNumber = map[flow.Owner]NamedRule{}, map[uint32]NamedRule{}
 	for _, row := range p.outlines.All() {
@@ -51,8 +51,8 @@ func (p *Policies) RuleNames() (byOwner map[flow.Owner]NamedRule, byNumber map[u
 	return byOwner, byNumber
 }
 
-// Flows returns how many flows the rules of each Namespace have, "" for policies without one. A flow that rules
-// of several Namespaces share counts for each of them. Call it between two passes.
+// Flows returns how many flows the rules of each Namespace have, with "" for policies without a Namespace. A flow that
+// rules of several Namespaces share counts for each of them. Call it between two passes.
 func (p *Policies) Flows() map[string]int {
 	out, seen := map[string]int{}, map[string]map[clause]bool{}
 	for _, row := range p.membersOf.All() {
@@ -112,8 +112,8 @@ func (p *Policies) Refused(refused map[flow.Owner]error) (of map[policy.Key]erro
 // ofPolicies reports whether an owner is of policies.
 func ofPolicies(o flow.Owner) bool { return o.Kind == KindPolicy }
 
-// OwnersOf returns the owners of the flows of some policies: of their verdicts, and of the clauses that they have,
-// alone or with others. Call it between two passes.
+// OwnersOf returns the owners of the flows of some policies. These are flows of their rules' verdicts, and flows of
+// their rules' clauses, which other policies may share. Call it between two passes.
 func (p *Policies) OwnersOf(wanted func(policy.Key) bool) map[flow.Owner]bool {
 	out := map[flow.Owner]bool{}
 	for _, row := range p.membersOf.All() {

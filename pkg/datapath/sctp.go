@@ -14,7 +14,7 @@ import (
 // The switch hides the ports of fragments, so the fragments of a packet would not all be in one zone. Fragments of SCTP
 // are dropped. SCTP itself splits large messages, and requests no fragments.
 
-// sctpByPort returns the flows of SCTP for a datapath whose connection tracking does not read its ports.
+// sctpByPort returns the flows for SCTP on a datapath whose connection tracking does not read SCTP's ports.
 func sctpByPort(n Node) []flow.Flow {
 	if !n.SCTPByPort {
 		return nil
@@ -30,8 +30,8 @@ func sctpByPortOf(ip flow.Cond) []flow.Flow {
 			Actions: flow.Do(flow.CT(ofp.CT{ZoneSrc: zone(ofp.SCTPSrc), Table: ConntrackState}))},
 		{Table: ConntrackState, Priority: never, Match: flow.All(ip, flow.SCTP(), flow.CTState("-inv-rpl+trk")),
 			Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Exports))},
-		// A reply is not judged again in table Again, whose commits are of the zone of other protocols. The client's next
-		// packet is judged in any case.
+		// A reply is not judged again in table Again, whose commits use the zone of other protocols. The client's next packet
+		// is judged in any case.
 		{Table: ConntrackState, Priority: never, Match: flow.All(ip, flow.SCTP(), flow.CTState("-new+est-inv+rpl+trk")),
 			Actions: flow.Do(flow.Goto(Route))},
 		{

@@ -16,8 +16,8 @@ import (
 )
 
 // Policies that are applied to a Service judge new connections to its node ports and external addresses in table
-// External, before a source range or an endpoint is looked at. The packet has the client's own address there. The first
-// lookup finds out that a Service with rules is asked, and the next ones find the rule that decides:
+// External, before a source range is checked or an endpoint is chosen. The packet has the client's own address there.
+// The first lookup finds the Service with rules, and the next ones find the rule that decides:
 //
 //	External: asked address ──► External: judged = number of the Service ──► the first rule that matches
 //	                                                                           │
@@ -26,10 +26,10 @@ import (
 // Each rule has a priority of its own for each Service, so rules of several policies never share a flow. The packets of
 // known connections do not come to this table: a change of these policies is for new connections.
 
-// judgedDone is the value of judged for a connection that the policies of its Service have let pass.
+// judgedDone is the value of judged for a connection that the policies of its Service have allowed.
 const judgedDone = 1<<31 - 1
 
-// maxServiceRuleFlows bounds the flows that the rules of one Service need. A rule beyond it is closed.
+// maxServiceRuleFlows bounds the flows that the rules of one Service need. A rule beyond the bound is closed.
 const maxServiceRuleFlows = 4096
 
 // servicePolicyOwner owns the flows of the policies of a Service.
@@ -110,7 +110,8 @@ func (t *Services) askedAt(key derive.Object, r *derive.Reader) (out []askedAddr
 // JudgedRule is a rule of a Service as this Node's switch has it.
 type JudgedRule struct {
 	policy.ServiceRule
-	// Beyond is set for a rule beyond maxServiceRuleFlows. One that allows does nothing, and another one denies all.
+	// Beyond is set for a rule beyond maxServiceRuleFlows. Such a rule has no effect if it allows, and denies everything
+	// otherwise.
 	Beyond bool
 }
 
@@ -125,9 +126,9 @@ func (j JudgedRule) decides(client netip.Addr, protocol corev1.Protocol, port ui
 		}))
 }
 
-// Judge returns the rule of a Service that decides about a new connection of a client to one of its node ports
-// and external addresses, at the port that the client asks. It returns false if no rule decides. Of a rule beyond the
-// bound the action is Drop, unless it rejects. It is called between two passes (derive.Engine.Do).
+// Judge returns the rule of a Service that decides about a client's new connection to a node port or an external
+// address. The port is the destination port that the client uses. It returns false if no rule decides. The action of a
+// rule beyond the bound is Drop, unless it rejects. Call it between two passes (derive.Engine.Do).
 func (t *ServicePolicies) Judge(key derive.Object, client netip.Addr, protocol corev1.Protocol, port uint16,
 ) (JudgedRule, bool) {
 	rules, _ := t.rules.Get(key)
@@ -241,8 +242,8 @@ func (t *ServicePolicies) flowsOf(key derive.Object, r *derive.Reader) (e flow.E
 	return e, nil
 }
 
-// matchesOf returns the matches of the clients and ports of a rule, in addition to conditions. It returns false if they
-// are more than most. A client asks an address of its own version of IP.
+// matchesOf returns the matches for the clients and ports of a rule, combined with further conditions. It returns false
+// if there are more than most. A client's address has the IP version of the destination.
 func matchesOf(rule policy.ServiceRule, addresses []askedAddress, families family.Families, conds []flow.Cond, most int,
 ) (out []flow.Match, ok bool) {
 	to := []askedMatch{{}}

@@ -16,7 +16,7 @@ const maxBucket = 0xffffff00
 
 // balance returns the group of a shard of an endpoint set, which all addresses of the Service's port share. The
 // datapath's own hash of the connection chooses the bucket, so that many connections share one megaflow. With affinity
-// a hash of the client's address and affinitySalt chooses, and the bucket only has its number; see remember.
+// a hash of the client's address and affinitySalt chooses, and the bucket only loads its number; see remember.
 func (b balanced) balance() flow.Group {
 	g := flow.Group{ID: b.group, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
 	if b.affinity > 0 {
@@ -59,16 +59,17 @@ func (b balanced) weights() []uint16 {
 	return out
 }
 
-// factors returns the numbers to multiply the hashes of buckets with. With them the share of cases in which a bucket's
-// product is the largest equals the bucket's share of the weights. Open vSwitch chooses the largest product of hash and
-// weight. With plain weights of 1 and 3 the first bucket would get a sixth.
+// factors returns factors to use in place of weights. Open vSwitch chooses the bucket with the largest product of hash
+// and weight. With plain weights of 1 and 3 the first bucket would get a sixth of the connections. With the factors
+// each bucket gets its share of the weights.
 //
 // The formula is taken from CARP's load factors (draft-vinod-carp-v1-03, 3.4). n is the number of buckets, p are the
 // shares in ascending order, and x are the factors:
 //
 //	x[k] = ((n-k) (p[k]-p[k-1]) / (x[0] ... x[k-1]) + x[k-1]^(n-k)) ^ (1/(n-k))
 //
-// Factors that are all multiplied with the same number choose the same. So clients move no more than the shares do.
+// If all factors are multiplied by the same number, the choices stay the same. So clients move no more than the shares
+// do.
 func factors(weights []uint16) []uint16 {
 	n := len(weights)
 	order := make([]int, n)
@@ -95,7 +96,7 @@ func factors(weights []uint16) []uint16 {
 	return out
 }
 
-// maxFactor is the factor of the largest share. A product of it and a hash of 16 bits fits in 32 bits.
+// maxFactor is the factor of the bucket with the largest share. Its product with a hash of 16 bits fits in 32 bits.
 const maxFactor = 0xffff
 
 // toEndpoint remembers the choice of an endpoint for the connection and continues with it.
@@ -114,7 +115,7 @@ func (s shared) toEndpoint(e service.Endpoint) ofp.CT {
 	return ct
 }
 
-// ids assigns numbers from 1 below maxBucket to names. A number depends on the name alone, unless two names have one
+// ids assigns each name a number from 1 to maxBucket-1. A number depends only on the name, unless two names have one
 // hash. Then the first name gets it, so callers use a fixed order.
 type ids map[uint32]bool
 

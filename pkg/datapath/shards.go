@@ -55,7 +55,7 @@ func (s shared) same(o shared) bool {
 		s.network == o.network && s.inside == o.inside && slices.EqualFunc(s.at, o.at, sameAddress)
 }
 
-// divided is an endpoint set and the shards that its endpoints are divided into, no shards if there are no endpoints.
+// divided is an endpoint set with the shards into which its endpoints are divided. Without endpoints it has no shards.
 type divided struct {
 	shared
 	shards [][]service.Endpoint
@@ -76,7 +76,8 @@ type Services struct {
 	endedFlows *derive.Table[ServiceConnection, flow.Entries]
 }
 
-// newServices adds the tables. The groups of ways between clusters have numbers of the same table.
+// newServices adds the tables of Services. Groups of ways between clusters take their numbers from the same table as
+// groups of Services.
 func newServices(e *derive.Engine, b *base, tenants *tenantTables, clusters *clusterTables) *Services {
 	t := &Services{base: b, tenants: tenants}
 	t.addEntries(e)
@@ -132,8 +133,8 @@ func sameDivided(a, b []divided) bool {
 	})
 }
 
-// serviceShard is the key of what a Service wants for one shard of its endpoint sets. With shard 0, the only one of
-// most Services, comes what sets without endpoints want.
+// serviceShard is the key for one shard of all endpoint sets of a Service. Shard 0, which is the only one of most
+// Services, also stands for sets without endpoints.
 type serviceShard struct {
 	service derive.Object
 	shard   int
@@ -171,8 +172,8 @@ type groupID struct {
 	shard int
 }
 
-// rememberedAs is the shard of the number, of no group, by which clients of a Service's port are remembered. Their
-// endpoints may be in any set and shard.
+// rememberedAs is a shard number that no group has. With it, a groupID stands for the number by which the switch
+// remembers clients of a Service's port. Their endpoints may be in any set and shard.
 const rememberedAs = -1
 
 func portOf(set service.Set) groupID {
@@ -207,9 +208,9 @@ func (g groupID) String() string {
 	return g.Set.String() + shardText(g.shard)
 }
 
-// shards divides endpoints; their number is a power of two. An endpoint's address
-// decides which shard it is in, so that one that comes or goes changes one shard. An endpoint
-// with a large part of all connections is in every shard.
+// shards divides endpoints into shards, whose number is a power of two. An endpoint's address decides about its shard,
+// so that an endpoint that comes or goes changes one shard. An endpoint with a large part of all connections is in
+// every shard.
 func shards(endpoints []service.Endpoint) [][]service.Endpoint {
 	total, slots := weigh(endpoints)
 	n := 1
@@ -246,8 +247,8 @@ func shards(endpoints []service.Endpoint) [][]service.Endpoint {
 	}
 	if slices.ContainsFunc(out,
 		func(list []service.Endpoint) bool { return len(list) == len(large) || len(list) > maxSlots }) {
-		// The addresses were chosen to share a shard. If they are distributed one by one, they fit. But then an endpoint that
-		// goes changes all shards.
+		// The addresses were chosen such that they would all be in one shard. Distributed one by one they fit. But then an
+		// endpoint that goes changes all shards.
 		for shard := range out {
 			out[shard] = slices.Clone(large)
 		}
@@ -323,8 +324,8 @@ func shardOf(a netip.AddrPort, n int) int {
 	return int(h >> 40 % uint64(n))
 }
 
-// balanced is one shard of an endpoint set with the number of its group, 0 without endpoints. Tables keep it instead of
-// its flows and group, which are ten times as large.
+// balanced is one shard of an endpoint set with the number of its group, which is 0 without endpoints. Tables keep this
+// row in place of its flows and group, which are ten times as large.
 type balanced struct {
 	shared
 	endpoints     []service.Endpoint
@@ -384,9 +385,9 @@ func (t *Services) balance(list []balanced) flow.Entries {
 	return e
 }
 
-// choose gives the new connections to an address whose client port has the bits of the shard to its
-// group. The first shard has the address's own flow, which is for all other ports. The last bit of the port
-// is left out, since Linux takes even numbers first.
+// choose sends new connections to an address to its group, if their client port has the bits of the shard. The first
+// shard has a flow for the address without the bits, which matches all other ports. The last bit of the port is not
+// used, since Linux assigns even numbers first.
 func (b balanced) choose(at address, rate uint32) []flow.Flow {
 	switch {
 	case b.group == 0 && b.elsewhere: // as kube-proxy does: the client asks again
@@ -415,7 +416,8 @@ func (b balanced) choose(at address, rate uint32) []flow.Flow {
 	return b.flows(at, true, b.toGroup(), flow.Field(field, bits(b.shard), bits(b.shards-1)))
 }
 
-// flows are for new connections to an address that meet more conditions, which are a special case.
+// flows returns the flows for new connections to an address, one for each match. special is set if further conditions
+// make it a special case, which has a higher priority.
 func (b balanced) flows(at address, special bool, do flow.Actions, more ...flow.Cond) (out []flow.Flow) {
 	for _, match := range b.matches(at, more...) {
 		out = append(out, flow.Flow{Table: Service, Priority: at.priority(special), Match: match, Actions: do})

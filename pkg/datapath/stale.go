@@ -15,11 +15,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Connection tracking repeats the decision about the first datagram of a connection for each further one. If a client
-// always sends from one port, that would never end. Its datagrams would go to a deleted endpoint, or go without the
-// translation of a Service that was created later. Such connections are stale. The switch sends their datagrams to the
-// agent, which flushes the connection by its exact tuple. That costs the switch one look-up. Any search among its
-// connections would stop the userspace datapath.
+// Connection tracking repeats the decision about the first datagram of a UDP connection for each further one. If a
+// client always sends from one port, the decision would never change. Its datagrams would go to a deleted endpoint, or
+// go without the translation of a Service that was created later. Such connections are stale. The switch sends their
+// datagrams to the agent, which flushes the connection by its exact tuple. That costs the switch one look-up. A search
+// among all connections would stop the userspace datapath.
 
 // stale leaves datagrams to the agent, which has their connection forgotten.
 func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
@@ -27,8 +27,8 @@ func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
 }
 
 // untranslatedTo finds connections to a Service's address that are not translated, because they began before the
-// Service existed. Until such a connection has an answer it is new to the kernel, and table Service cannot translate it
-// any more.
+// Service existed. Until such a connection has an answer, the kernel reports it as new, although table Service cannot
+// translate it any more.
 func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort) []flow.Flow {
 	if protocol != corev1.ProtocolUDP {
 		return nil
@@ -41,7 +41,7 @@ func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort) []flow.Flow {
 	}
 }
 
-// endedTo finds connections through a Service to an endpoint that the Service no longer has.
+// endedTo finds connections through a Service to an endpoint that the Service no longer has, so that they end.
 func endedTo(c ServiceConnection, _ *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	if !c.VIP.IsValid() || c.VIP.Addr().Is4() != c.Endpoint.Addr().Is4() {
 		return e, nil

@@ -12,13 +12,13 @@ import (
 // Policies with scope ClusterSet apply to Pods of other clusters, too. Gateways translate addresses of clients. So the
 // client's Node writes the ClusterSet's number of the Pod's identity into the key of the tunnel (sends, toPeer), and
 // both Gateways keep it. On the server's side this number is the sender of a packet from another cluster (keyOf). Rules
-// can name it as a peer, like an identity of this cluster, but with numbers of their own.
+// can name it as a peer, like an identity of this cluster, but these numbers are separate.
 //
 // If a Pod's identity has no number yet, the Pod sends the unknown number. Any Pod may have sent it. So if the receiver
 // is under a rule about other clusters, such a packet is dropped before any rule decides, even one that allows. A
-// cluster that does not take part sends key 0, and so do its hosts. Key 0 is not a peer of such rules, and other rules
-// judge it. Known connections continue under key 0 and under the unknown number. Nodes of Antrea send key 0 for a
-// moment when their agent starts again.
+// cluster without this feature sends key 0, and so do hosts. Key 0 is not a peer of such rules, and other rules judge
+// it. Known connections continue under key 0 and under the unknown number. Nodes of Antrea send key 0 for a moment when
+// their agent starts again.
 
 // noNumber is in the key if the sending side has no number for the sender.
 const noNumber = 0
@@ -70,9 +70,9 @@ func namedRemotely(k policy.RuleKey, r policy.Rule) []remoteNumber {
 	return out
 }
 
-// followedFlows judge a known connection again if its packets show that its client has got other labels, and a rule
-// names the old or the new number. While the Pod has no number, the connection continues. That time is short, and new
-// connections are dropped in it.
+// followedFlows judge a known connection again if its packets show that its client's identity has changed, and a rule
+// names the old or the new identity's number. While the Pod has no number, the connection continues. That time is
+// short, and new connections are dropped in it.
 func (p *Policies) followedFlows(n remoteNumber, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	now, before := sender.Is(remote|uint64(n)), labelSender.Is(remote|uint64(n))
 	return flow.Entries{Flows: each(derived(r, p.base.outside).Families, func(ip flow.Cond) []flow.Flow {

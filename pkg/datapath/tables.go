@@ -32,7 +32,7 @@ type Inputs struct {
 	Slices *derive.Index[derive.Object, derive.Object, service.SliceFacts]
 	// Exported are the Services that other clusters may use.
 	Exported derive.Readable[derive.Object, bool]
-	// Policy has the policies of this Node's Pods; nil for no policies. Its attachments have the ports of Pods.
+	// Policy has the policies of this Node's Pods; nil if there are no policies. Its attachments have the ports of Pods.
 	Policy *policy.Tables
 	// Resolvers are the DNS servers whose answers are learned, under Self; nil for no server.
 	Resolvers derive.Readable[derive.Name, []netip.Prefix]
@@ -42,7 +42,8 @@ type Inputs struct {
 	Traced derive.Readable[derive.Name, Tracing]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool
-	// Places are the networks of the Namespaces of this cluster (tenant.Tables); nil for the default network alone.
+	// Places are the networks of the Namespaces of this cluster (tenant.Tables). If it is nil, there is only the default
+	// network.
 	Places derive.Readable[derive.Object, tenant.Place]
 	// Networks are the networks of further interfaces (tenant.Tables); nil without any.
 	Networks derive.Readable[derive.Object, tenant.VirtualNetwork]
@@ -89,8 +90,8 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	return t
 }
 
-// RangesOf returns the ranges of another Node's Pods that packets are routed to. A range that has another owner is left
-// out.
+// RangesOf returns the ranges of another Node's Pods that packets are routed to. It leaves out a range that has another
+// owner.
 func (t *Tables) RangesOf(r *derive.Reader, remote RemoteNode) []netip.Prefix {
 	return t.base.rangesOf(r, remote)
 }
@@ -111,7 +112,7 @@ func ServiceOwner(namespace, name string) flow.Owner {
 
 func shardOwner(s serviceShard) flow.Owner { return flow.Owner{Kind: KindService, Name: s.String()} }
 
-// GatewayOwner returns the owner of the entries that a Gateway needs with any peers and exports.
+// GatewayOwner returns the owner of the entries of a Gateway that do not depend on its peers and exports.
 func GatewayOwner() flow.Owner { return flow.Owner{Kind: KindMulticluster, Name: "gateway"} }
 
 // PeerOwner owns the flows between this cluster and another.
@@ -148,8 +149,8 @@ type State struct {
 }
 
 // Plan returns the desired entries of each owner in the switch: the tables' functions, evaluated for all keys. It
-// depends on the state alone, not on the order of its lists. If two objects of the state claim the same packets, one of
-// them gets them (see claimant), and the other is a Problem.
+// depends only on the state, and not on the order of its lists. If two objects of the state claim the same packets, one
+// of them gets them (see claimant), and the other is a Problem.
 func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 	if s.Node.GatewayPort == 0 {
 		return nil, nil // the Node is still being set up

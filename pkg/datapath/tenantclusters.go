@@ -15,11 +15,12 @@ import (
 // hop the number of the network is in the destination MAC. Gateways do not track the packets. As within a cluster, the
 // receiver's Node decides.
 //
-// A Gateway sends a peer packets of those networks alone that have Pods there, or are joined with networks that do. It
-// admits packets of such networks alone, and only to Pods. So a cluster cannot act for a network that it has no part
-// in. A gateway without the feature drops the MAC.
+// A Gateway sends a peer only packets of networks that have Pods there, or that are joined with such networks. It
+// admits only packets of such networks, and only to Pods. So a cluster cannot act for a network that it has no part in.
+// A gateway without the feature drops the MAC.
 
-// fromPeerToTenants has packets of other clusters in a network of tenants go on, if they are for a range of Pods.
+// fromPeerToTenants continues with a table for packets of other clusters in a network of tenants, if they are for a
+// range of Pods.
 func fromPeerToTenants(cidr netip.Prefix, to ofp.Table) flow.Flow {
 	return flow.Flow{Table: UnSNAT, Priority: high,
 		Match:   flow.All(source.Is(fromPeer), isTenant.Is(1), flow.IPDst(cidr.Masked())),
@@ -41,7 +42,7 @@ func (t *tenantTables) spansClusters(r *derive.Reader) bool {
 	return spans
 }
 
-// fromOtherClusters has packets of other clusters in networks of tenants reach Pods alone, and no Service or host.
+// fromOtherClusters lets packets of other clusters in networks of tenants reach only Pods, and no Service or host.
 func (t *tenantTables) fromOtherClusters(r *derive.Reader, n Node) (flows []flow.Flow) {
 	serves := t.servesTenants(r)
 	if !t.spansClusters(r) || !serves && !t.passesTenants(r) {
@@ -89,8 +90,8 @@ func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer)
 	return flows
 }
 
-// tenantsTo sends packets of networks of tenants to a range of a peer's Pods. A Gateway sends packets of some networks
-// alone. Another Node leaves that to the Gateway.
+// tenantsTo sends packets of networks of tenants to a range of a peer's Pods. A Gateway sends only packets of networks
+// that reach the peer. Other Nodes leave that check to the Gateway.
 func (c crossCluster) tenantsTo(peer peering.Peer, pods netip.Prefix, ids []tenant.ID, serves bool) []flow.Flow {
 	var flows []flow.Flow
 	to := func(match ...flow.Cond) {

@@ -15,7 +15,7 @@ import (
 
 // Pods of an isolated Namespace are in a network of their own. Their packets carry its number in a register: from the
 // Pod's port, or from the destination MAC between Nodes. Table Route hands all of them to table Tenant, which knows the
-// Pods of that network, and of networks that it is joined with. So nothing else of the cluster is a next hop.
+// Pods of that network, and of networks that it is joined with. So packets have no other next hop in the cluster.
 //
 // The Pod's own Node decides in both directions. A sender's Node sends to every range of Pods with the number of the
 // sender's network, and the receiver's Node delivers only if its Pod is in that network. Nodes need not know where the
@@ -28,7 +28,7 @@ import (
 //
 // Addresses of isolated Namespaces are unique in the cluster, so all networks share one zone of connection tracking.
 
-// TenantMAC is, between Nodes, the destination MAC of packets in a network of tenants. The number of the network is in
+// TenantMAC is the destination MAC of packets in a network of tenants between Nodes. The number of the network is in
 // its lower 25 bits.
 var TenantMAC = ofp.MAC{0x02, 0x54, 0x4e, 0, 0, 0}
 
@@ -43,8 +43,8 @@ func MACOf(id tenant.ID) ofp.MAC {
 	return mac
 }
 
-// ServiceMark returns the mark of a connection to a Service, which may be in a network of tenants, or lead Pods in
-// VirtualNetworks to Pods there alone.
+// ServiceMark returns the connection mark for a Service. The mark records whether the Service is in a network of
+// tenants, and whether it leads Pods in VirtualNetworks of their own to Pods there alone.
 func ServiceMark(inTenant, inside bool) uint32 {
 	mark := uint32(1) << markService.First
 	if inTenant {
@@ -59,7 +59,7 @@ func ServiceMark(inTenant, inside bool) uint32 {
 // numberInMAC is the number of the network in TenantMAC.
 var numberInMAC = flow.Bits{Field: ofp.EthDst, First: 0, Width: 25}
 
-// tenantTables are the tables about networks of tenants; without Inputs.Places all but base are nil.
+// tenantTables are the tables about networks of tenants. Without Inputs.Places all of them except base are nil.
 type tenantTables struct {
 	base   *base
 	hosted *derive.Table[derive.Name, bool] // isolated Namespaces with Pods on this Node
@@ -138,7 +138,8 @@ func (t *tenantTables) owned() []owned {
 	return out
 }
 
-// placeOf returns the network of a Namespace. A container without a Pod is in the default network.
+// placeOf returns the network of a Namespace. If there is no Namespace, as for a container without a Pod, it is the
+// default network.
 func (t *tenantTables) placeOf(r *derive.Reader, namespace string) tenant.Place {
 	if t.base.Places == nil || namespace == "" {
 		return tenant.Place{Known: true}
@@ -147,7 +148,7 @@ func (t *tenantTables) placeOf(r *derive.Reader, namespace string) tenant.Place 
 	return place
 }
 
-// servesTenants reports whether this Node has a Pod in a network of tenants. Without one it has no flows for them.
+// servesTenants reports whether this Node has a Pod in a network of tenants. Only then it has flows for such networks.
 func (t *tenantTables) servesTenants(r *derive.Reader) bool {
 	if t.base.Places == nil {
 		return false
@@ -156,8 +157,8 @@ func (t *tenantTables) servesTenants(r *derive.Reader) bool {
 	return serves
 }
 
-// serviceNetwork reports whether a Service is in a network of tenants, and which one connections from outside enter.
-// They reach Pods of this Node alone, so a Node without such Pods lets none in.
+// serviceNetwork reports whether a Service is in a network of tenants. It also returns the network that connections
+// from outside enter. They reach only Pods of this Node, so the network is 0 if the Node has no such Pods.
 func (t *tenantTables) serviceNetwork(r *derive.Reader, key derive.Object) (bool, tenant.ID) {
 	place := t.placeOf(r, key.Namespace)
 	if !place.Isolated() || key == tenant.APIServer {
@@ -220,7 +221,8 @@ func tenantBase(n Node) []flow.Flow {
 				Match:   flow.All(ip, tenants, flow.CTState("-rpl+trk"), markService.Is(1), markTenant.Is(0)),
 				Actions: flow.Do(flow.Load(inTenant, 0), flow.Load(mayLeave, 0), flow.Resubmit(Route)),
 			},
-			// Replies to the Pod's own Node, and to clients outside of the Pods' network, which come by it.
+			// These are replies to the Pod's own Node, and to clients outside of the Pods' network, whose packets come through
+			// it.
 			toHost(origin, ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
 			toHost(last, ip, generated.Is(1)),
 			toHost(last, ip, source.Is(fromPod), mayLeave.Is(1)),
@@ -239,8 +241,8 @@ func tenantBase(n Node) []flow.Flow {
 	return flows
 }
 
-// onlyInside drops connections of the default network, of other clusters and from outside to a Service of tenants,
-// whose endpoints may be anywhere. Its endpoints in the network drop them themselves.
+// onlyInside drops connections to a Service of tenants that come from the default network, from other clusters or from
+// outside, since its endpoints may be on any Node. Endpoints in the network drop such connections themselves.
 func onlyInside(n Node) (flows []flow.Flow) {
 	drop := func(match ...flow.Cond) {
 		flows = append(flows, flow.Flow{Table: Route, Priority: shares,
@@ -258,8 +260,9 @@ func onlyInside(n Node) (flows []flow.Flow) {
 	return flows
 }
 
-// enters has connections from outside to a Service of tenants go on in the network of the Service. Connection tracking
-// has the entry and the port of each packet, also of packets after the first. They end with the Service.
+// enters moves connections from outside to a Service of tenants into the network of the Service. Connection tracking
+// has the entry and the port for each packet of a connection, not only for the first one. These connections end when
+// the Service is deleted.
 func (s shared) enters(at address) (flows []flow.Flow) {
 	if s.network == 0 || at.kind == service.ClusterIP {
 		return nil
@@ -343,8 +346,8 @@ func (l nodeLink) toNetwork(of flow.Cond, cidr netip.Prefix, more flow.Actions, 
 	return numbered(f)
 }
 
-// numbered moves a flow to table Tenant. It has the flow write the number of the network into the destination MAC,
-// before its last action.
+// numbered moves a flow to table Tenant. Before its last action, the flow writes the number of the network into the
+// destination MAC.
 func numbered(f flow.Flow) flow.Flow {
 	end := len(f.Actions) - 1
 	f.Actions = slices.Concat(f.Actions[:end], flow.Do(flow.Move(tenantID, numberInMAC)), f.Actions[end:])
@@ -354,7 +357,7 @@ func numbered(f flow.Flow) flow.Flow {
 // network returns the register's value for a network.
 func network(id tenant.ID) uint64 { return 1<<tenantID.Width | uint64(id) }
 
-// tenantPod returns the flows of a Pod in a network of tenants. A closed Pod may send, and nothing takes its packets.
+// tenantPod returns the flows of a Pod in a network of tenants. A closed Pod may send, but receives no packets.
 func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod, []problem.Problem) {
 	enter := flow.Do(flow.Load(inTenant, network(place.ID)))
 	if place.Outside {
@@ -381,7 +384,8 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	flows := []flow.Flow{back(p.pod.Port)}
 	for _, ip := range p.pod.IPs {
 		flows = append(flows, entering(p.sends(ip, identity)),
-			// The host sends no packet in the Pod's name. Otherwise the Pod's own packets could come back without a network.
+			// The switch drops packets from the host with the Pod's address as their source: the host sends none in the Pod's
+			// name. Otherwise the Pod's own packets could come back without a network.
 			flow.Flow{Table: Classify, Priority: never, Match: flow.All(flow.InPort(p.node.GatewayPort), flow.IPSrc(host(ip)))})
 		if ip.Is4() {
 			f := entering(p.pod.asks(ip))
@@ -446,8 +450,8 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 
 // fromDefault returns the packets of the default network that reach a Pod of a network of tenants: replies to its
 // connections to Services, and outside if it may; the agent's refusals; and packets of its own Node, such as the
-// kubelet's probes. A first interface in a VirtualNetwork gets no replies of connections that stay in its network, and
-// without Services only packets of its own Node.
+// kubelet's probes. A first interface in a VirtualNetwork gets no replies of connections that stay in its network.
+// Without Services it gets only packets of its own Node.
 func (p nodePod) fromDefault(ip netip.Addr, place tenant.Place) [][]flow.Cond {
 	reply := flow.CTState("+rpl+trk")
 	var out [][]flow.Cond

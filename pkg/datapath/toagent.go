@@ -29,8 +29,8 @@ const (
 	// resolver.
 	DNSOther PacketKind = "dns-other"
 
-	// StaleConnection is a datagram of a connection whose translation differs from the Service's present one. The switch
-	// has to flush the connection. The next datagram then makes a new connection.
+	// StaleConnection is a datagram of a connection whose translation differs from the Service's present one. The agent
+	// requests its flush. The next datagram then makes a new connection.
 	StaleConnection PacketKind = "stale"
 
 	// NeighborSolicit is a Neighbor Solicitation that the switch cannot answer itself, with the answer's MAC and flags.
@@ -49,9 +49,10 @@ const (
 	Traced PacketKind = "traced"
 )
 
-// PacketKinds lists all kinds. Each has a meter, by its place; PolicyLog has only shares. NeighborSolicit has the meter
-// only on Nodes that leave such packets to the agent, Dropped and Opened only where these are observed, WayEcho only on
-// Gateways, Traced only while packets are followed.
+// PacketKinds lists all kinds of packets to the agent. The place of a kind in the list is the number of its meter.
+// PolicyLog has only shares. Some meters exist only if they are needed: NeighborSolicit on Nodes where the agent
+// answers such packets, Dropped and Opened where these are observed, WayEcho on Gateways, Traced while packets are
+// followed.
 var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther,
 	NeighborSolicit, Dropped, Opened, WayEcho, Traced}
 
@@ -67,9 +68,8 @@ func (k PacketKind) meter() uint32 {
 
 // A share bounds the packets that the Pods of one identity may send to the agent: answers of DNS and packets for the
 // log. So others keep their part. An answer passes the share and then the meter of its kind, and the share is a quarter
-// of that meter. A packet for the log passes the share alone, since the packet itself must not be dropped. That share
-// is a sixteenth, after a burst. If the numbers of identities differ by a multiple of shareCount, they have one share
-// together.
+// of that meter. A packet for the log passes only the share, since the packet itself must not be dropped. That share is
+// a sixteenth, after a burst. Identities whose numbers differ by a multiple of shareCount use the same share.
 const (
 	firstShare = 64
 	shareCount = 1024
@@ -94,8 +94,8 @@ func MetersLog(id uint32) bool {
 // copies are the kinds that are no end of a packet: it goes on, or the flow drops it.
 var copies = []PacketKind{PolicyLog, DNSOther, Dropped, Opened, Traced}
 
-// TakenAs returns the kind with which the agent takes a packet, by the userdata with which the packet and its copies
-// were sent to the agent. If they are copies alone, ok is false.
+// TakenAs returns the kind of packet that the agent takes instead of the switch's further processing. userdata are the
+// userdata with which the packet and its copies were sent to the agent. If the agent got only copies, ok is false.
 func TakenAs(userdata []string) (kind PacketKind, ok bool) {
 	for _, user := range userdata {
 		if kind = KindOf(ofp.PacketIn2{Userdata: []byte(user)}); !slices.Contains(copies, kind) {
@@ -112,7 +112,7 @@ func KindOf(pkt ofp.PacketIn2) PacketKind {
 }
 
 // staleRate is how many datagrams of stale connections the switch sends to the agent in a second. It does not depend on
-// the rate that is configured for other kinds. Without these datagrams such a connection would never end.
+// packetInRate, since such a connection would never end without these datagrams.
 const staleRate = 200
 
 // otherRate is how many answers of servers that are not resolvers the agent gets in a second. They suffice to report
@@ -134,8 +134,8 @@ func meters(rate uint32) (out []flow.Meter) {
 	return out
 }
 
-// ask sends a packet to the agent instead of passing it on, at most at the rate of the meter of its kind. Packets
-// beyond that are dropped. With rate 0 the agent gets no packet. The words follow the kind in the userdata.
+// ask sends a packet to the agent and ends its processing. The meter of the packet's kind bounds the rate, and drops
+// packets beyond it. With rate 0 the agent gets no packets. The words follow the kind in the userdata.
 func ask(kind PacketKind, rate uint32, words ...string) flow.Actions {
 	if rate == 0 {
 		return nil

@@ -12,14 +12,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// A real packet is followed through the switches of all Nodes. Its DSCP makes each switch report it where it comes in
-// and where it leaves. Pods may send packets with this DSCP too. The agent knows the packet by a number that only those
-// who follow it know. Connection tracking changes no part of that number.
+// A real packet is followed through the switches of all Nodes. Its DSCP makes each switch report it where it enters and
+// where it leaves. Pods may send packets with this DSCP too. The agent recognizes the packet by a secret number in it.
+// Connection tracking changes no part of that number.
 
 const (
 	// TracedDSCP is the DSCP of packets that are followed.
 	TracedDSCP = 59
-	// tracedRate is how many reports of such packets a Node takes in a second. A packet makes two.
+	// tracedRate is how many reports of such packets the agent of a Node accepts in a second. A packet causes two.
 	tracedRate = 100
 	// traced is the priority of its flows, which are above all others of their tables.
 	traced uint16 = 65535
@@ -37,8 +37,8 @@ func (t Tracing) Equal(other Tracing) bool {
 	return t.On == other.On && slices.Equal(t.Held, other.Held)
 }
 
-// HeldPacket is a packet that is followed to a Pod, and that the Pod does not get. The ports keep the packets of others
-// with the DSCP apart.
+// HeldPacket is a packet that is followed to a Pod but not delivered. The ports distinguish it from packets of others
+// with the same DSCP.
 type HeldPacket struct {
 	IPv6     bool
 	Protocol uint8
@@ -58,8 +58,8 @@ func (h HeldPacket) Compare(other HeldPacket) int {
 		cmp.Compare(h.SrcPort, other.SrcPort), cmp.Compare(h.To, other.To))
 }
 
-// traces are the flows that report packets with the DSCP. Each sends the packet once more into its own table, with a
-// mark that keeps it from the flow. So the flows of the table treat the packet as any other.
+// traces are the flows that report packets with the DSCP. Each flow resubmits the packet to its own table, with a mark
+// that keeps the packet from matching it again. So the other flows of the table treat the packet like any other.
 func (n Node) traces(t Tracing) []flow.Flow {
 	again := func(ip flow.Cond, table ofp.Table, mark flow.Bits) flow.Flow {
 		return flow.Flow{Table: table, Priority: traced, Match: flow.All(ip, flow.DSCP(TracedDSCP), mark.Is(0)),
@@ -182,14 +182,14 @@ func setClassAndTTL(ip []byte, ttl uint8) {
 	binary.BigEndian.PutUint16(ip[10:], finish(sum(0, ip[:ipv4Len])))
 }
 
-// PacketOut returns the message that has the switch take the packet as if it came in by its port.
+// PacketOut returns the message that makes the switch process the packet as if it came in through its port.
 func (p TracedPacket) PacketOut() (ofp.PacketOut, error) {
 	frame, err := p.Frame()
 	return ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: p.InPort, Actions: flow.Do(flow.Resubmit(Classify)), Data: frame},
 		err
 }
 
-// NonceOf returns the nonce that a packet has if it is followed. If the packet has no place for one, ok is false.
+// NonceOf returns the number in the place of the nonce. If the packet has no such place, ok is false.
 func NonceOf(frame []byte) (nonce uint64, ok bool) {
 	h, payload, err := ipHeader(frame)
 	if err != nil || h.laterFragment {

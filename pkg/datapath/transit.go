@@ -10,21 +10,22 @@ import (
 
 // Connections between Pods need no translation if their clusters have each other's ranges. Only the two Nodes of a
 // connection then track it. Gateways pass its packets on without looking them up, each through any way that is up. So
-// it survives the loss of a Gateway. No Gateway takes it for invalid after seeing one direction alone.
+// it survives the loss of a Gateway. A Gateway that sees only one direction does not treat it as invalid.
 // docs/design/0009-client-addresses.md has the details.
 //
 // The client's Node decides once for a connection, and remembers the decision (markUntranslated). So a change of the
-// clusters' agreement concerns new connections alone. TransitMAC carries the decision to the Node's Gateways. Between
+// clusters' agreement concerns only new connections. TransitMAC carries the decision to the Node's Gateways. Between
 // clusters the source's range shows it. Gateways and the servers' Nodes accept such packets from all peers whose Pods
 // are reached, whatever they decide for this cluster's own. A peer may have decided before this cluster changed.
 
-// TransitMAC is, within a cluster, the destination MAC of packets that a Gateway passes on to a peer unchanged.
+// TransitMAC is the destination MAC, within a cluster, of packets that a Gateway passes on to a peer unchanged.
 var TransitMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf1}
 
 // transits reports whether packets to and from a peer's Pods may be untranslated.
 func transits(peer peering.Peer) bool { return peer.Active && len(peer.Pods) > 0 }
 
-// fromPods marks packets that come from a range of a peer's Pods. Among packets for Pods only untranslated ones do.
+// fromPods changes flows that match a source in a range of a peer's Pods: they mark the packet as untranslated. Among
+// packets for Pods only untranslated ones have such a source.
 func fromPods(flows []flow.Flow) []flow.Flow {
 	for i := range flows {
 		flows[i].Actions = append(flow.Do(flow.Load(untranslated, 1)), flows[i].Actions...)
@@ -82,7 +83,7 @@ func (r RemoteNode) transitTo(c claim) []flow.Flow {
 	return flows
 }
 
-// asItIs routes each packet over any of the ways, since no Node on them tracks the connection.
+// asItIs sends each packet unchanged over any of the ways, since no Node on them tracks the connection.
 func (w ways) asItIs(priority uint16, mac ofp.MAC, remember bool, match ...flow.Cond) flow.Flow {
 	var f flow.Flow
 	if len(w.list) == 1 {

@@ -15,11 +15,11 @@ import (
 // first port of an isolated Pod has, and the same flows in table Tenant. The differences are:
 //
 //   - Addresses are of Subnets. Nodes have blocks of these (tenant.NodeBlocks), and not one podCIDR for all networks. A
-//     Node sends packets for a block to the Node that has it, and admits from that Node packets with a source of the
-//     block in the block's network alone.
-//   - The gateway of a Subnet is no host. The switch answers questions for its address, in the network alone.
-//   - There are no Services. A bit of the register leads around the tables that choose endpoints. Nothing leads out of
-//     the network and of these that it is joined with, and nothing but refusals of the agent leads into it.
+//     Node sends packets for a block to the Node that has it. From that Node it admits packets with a source in the
+//     block only if they are in the block's network.
+//   - The gateway of a Subnet is no host. The switch answers requests for its address, but only in the network.
+//   - There are no Services. With a bit of the register, packets skip the tables that choose endpoints. No packet
+//     leaves the network except to networks that it is joined with, and only refusals of the agent enter it.
 //
 // The first interface of a Pod may be such a port, too. Then the host of its Node has a route to its address, and the
 // host's own packets are delivered, as for an isolated Namespace. It has Services (ownTables). No other packet of the
@@ -132,8 +132,9 @@ func (t *tenantTables) senders(r *derive.Reader, v tenant.VirtualNetwork) []tena
 	})
 }
 
-// Priorities of the flows about addresses of VirtualNetworks where policies look up an address. Only packets of certain
-// networks match. They come before all flows about the same address elsewhere, such as in another cluster.
+// These are priorities of flows about addresses of VirtualNetworks, in tables where policies look up an address. Such a
+// flow matches only packets of certain networks. They come before flows about the same address elsewhere, such as in
+// another cluster.
 const (
 	inBlock        = differ + iota // no Pod that a rule asks for
 	unknownInBlock                 // an unknown Pod
@@ -141,7 +142,7 @@ const (
 )
 
 // furtherFlows returns the flows that identify the owner of an address in a VirtualNetwork, for packets of networks
-// that reach it. For others the address is another machine's.
+// that reach it. For packets of other networks the address belongs to another machine.
 func (p *Policies) furtherFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	h, _ := derive.Get(r, p.in.Virtual.Addresses, a)
 	if !derived(r, p.base.outside).Families.Serve(a.Addr) {
@@ -158,8 +159,8 @@ func (p *Policies) furtherFlows(a policy.Addr, r *derive.Reader) (e flow.Entries
 	return e, nil
 }
 
-// blockFlows identify other addresses of a block as unknown Pods, in directions in which a rule denies these. No flow
-// about the address elsewhere counts.
+// blockFlows identify other addresses of a block as unknown Pods, in directions in which a rule denies these. They take
+// precedence over flows about the same address elsewhere.
 func (p *Policies) blockFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	in, _ := derive.Get(r, p.in.Virtual.Blocks, of)
 	if !derived(r, p.base.outside).Families.Serve(of.Addr()) {
@@ -214,8 +215,8 @@ func answered(v tenant.VirtualNetwork, g tenant.Range) bool {
 	return false
 }
 
-// virtualBlock returns the flows for a block of another Node. Packets of the senders' networks alone go there: for
-// others, which may leave the cluster, the same addresses are outside.
+// virtualBlock returns the flows for a block of another Node. Only packets of the senders' networks go there. For
+// packets of other networks, which may leave the cluster, the same addresses are outside.
 func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range l.to.sources() {
@@ -232,8 +233,8 @@ func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Pr
 	return flows
 }
 
-// onlyItsHost drops packets of the default network to a first interface in a VirtualNetwork. Packets that the host
-// forwards are among them, whose address another program may have translated to the host's. Flows of a higher priority
+// onlyItsHost drops packets of the default network to a first interface in a VirtualNetwork. Forwarded packets are
+// dropped too, even if another program on the host has given them the host's address. Flows of a higher priority
 // deliver the host's own packets, and replies of Services.
 func (p nodePod) onlyItsHost(ip netip.Addr) []flow.Flow {
 	enters := flow.Flow{Table: Classify, Priority: high,

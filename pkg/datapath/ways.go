@@ -34,7 +34,7 @@ type wayTo struct {
 	end  netip.Addr
 	port ofp.Port
 	lost bool // it has been down for a while
-	// going is set if the far end is leaving. Then the way keeps its connections and gets no new ones.
+	// going is set if the far end is leaving. Then the way keeps its connections but gets no new ones.
 	going bool
 }
 
@@ -112,8 +112,8 @@ func (t *clusterTables) waysOver(r *derive.Reader, node Node, name string, ends 
 	return w
 }
 
-// wayGroups returns the names of the groups of some ways, as waysOver uses them. No Service can have them, since the
-// name of a Service's group has a Namespace.
+// wayGroups returns the names of the groups of some ways, as waysOver uses them. No group of a Service can have these
+// names, since such a name contains a Namespace.
 func wayGroups(name string, ends []peering.End) []groupID {
 	named := func(what string) groupID { return groupID{Set: service.Set{Service: name, Port: what}} }
 	out := []groupID{named("live"), named("any")}
@@ -203,8 +203,8 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 // groups returns the groups for several ways.
 //
 // The datapath's hash of a connection chooses among the ways that are up. So many connections share one megaflow, and
-// if a way goes down, only its connections move. While no way is up, all packets take the first one. That is so before
-// BFD has come up for the first time. It is also so if the far end has no BFD, as an agent that is being upgraded.
+// if a way goes down, only its connections move. While no way is up, all packets take the first one. That happens
+// before BFD has come up for the first time, and if the far end has no BFD, such as during an upgrade of its agent.
 //
 // If the way of a connection is down, its packets take the next way. A TCP connection moves only if the way is lost for
 // good, or with its first packet. Only the Gateways on its way can translate its other packets, and BFD may fail for a
@@ -279,7 +279,7 @@ const wayHash = 0x776179
 
 // spread assigns one of n ways to each value of the hash. All ways get equally many values, in an irregular order. The
 // lowest bits of the same hash may have chosen an endpoint, so in a regular order the ways would follow the endpoints.
-// If a way goes down, its values go to the ways behind them, and these differ too.
+// If a way goes down, each of its values goes to the next way, and the irregular order spreads them over all others.
 func spread(n int) []int {
 	slots := 16 // at least as many as Open vSwitch uses
 	for slots < 4*n && slots < maxSlots {

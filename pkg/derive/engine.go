@@ -74,8 +74,8 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// Do has the evaluating goroutine call f between two passes: f reads the state of the tables that their watches got
-// last. It returns when f has returned. It returns false, without a call of f, if ctx ended before.
+// Do makes the evaluating goroutine call f between two passes. f reads the tables in the state that watches have been
+// called for. Do returns when f has returned. If ctx ends before f is called, it returns false without a call.
 func (e *Engine) Do(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	select {
@@ -110,9 +110,9 @@ func (e *Engine) Loaded() (bool, []string) {
 	return len(names) == 0, names
 }
 
-// Pass takes everything that was written to sources, evaluates what depends on it, and calls
-// the watches. It is what Run does; tests call it themselves. It must not be called by several
-// goroutines at once. While a Source is not loaded it does nothing and returns false.
+// Pass takes all pending writes to sources, evaluates the rows that depend on them, and calls the watches. Run calls
+// it; tests may call it themselves. Only one goroutine may call it at a time. While a Source is not loaded, it does
+// nothing and returns false.
 func (e *Engine) Pass() bool {
 	if ok, _ := e.Loaded(); !ok {
 		return false
@@ -157,8 +157,7 @@ func (e *Engine) Together(f func()) {
 	f()
 }
 
-// WatchPasses has f called, by the evaluating goroutine, at the end of each pass, when all other
-// watches have been called.
+// WatchPasses makes the evaluating goroutine call f at the end of each pass, after all other watches.
 func (e *Engine) WatchPasses(f func(PassStats)) { e.passed = append(e.passed, f) }
 
 // settleProblems takes the pass's differences over.
@@ -198,8 +197,7 @@ func (e *Engine) Problems() []problem.Problem {
 	return out
 }
 
-// WatchProblems has f called, by the evaluating goroutine, after each pass that brought new
-// Problems or ended some.
+// WatchProblems makes the evaluating goroutine call f after each pass that added or removed Problems.
 func (e *Engine) WatchProblems(f func(added, removed []problem.Problem)) {
 	e.watchers = append(e.watchers, f)
 }

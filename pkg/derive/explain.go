@@ -16,8 +16,8 @@ type Explanation struct {
 	Problems []string // what its function has reported
 }
 
-// Fact names something that a function has read: the row of Key, whether it exists or not; all
-// rows that Index has under Key; or all rows of Table, without a Key.
+// Fact names something that a function has read. With only Key it is that row, whether it exists or not. With Index it
+// is all rows that the index has under Key. Without a Key it is all rows of Table.
 type Fact struct{ Table, Index, Key string }
 
 // String returns "table[key]", "table[index=key]" or "table[*]".
@@ -31,8 +31,8 @@ func (f Fact) String() string {
 	return f.Table + "[" + f.Key + "]"
 }
 
-// Explain looks for the rows of all tables whose key, as text, is key, while Run runs: for an
-// object "default/web", say. It fails when ctx ends before the evaluating goroutine has time.
+// Explain looks in all tables for the rows whose key has the text key, such as "default/web" for an object. Run has to
+// run. Explain fails if ctx ends before the evaluating goroutine has time.
 func (e *Engine) Explain(ctx context.Context, key string) ([]Explanation, error) {
 	var out []Explanation
 	called := e.Do(ctx, func() {

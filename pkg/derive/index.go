@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Index finds the rows of a table by something else than their key. A row may be found under
-// any number of keys.
+// Index finds the rows of a table by other keys than their own. A row may be found under any number of keys.
 type Index[I Key[I], K Key[K], V any] struct {
 	of   *rows[K, V]
 	by   *index[I, K]
@@ -20,8 +19,9 @@ type index[I Key[I], K Key[K]] struct {
 	feeds []func(I)
 }
 
-// SameBy has readers of the index not evaluated again when a row changes and f returns true, under keys that the row
-// stays under. It returns the index. It is for rows that are under many keys. No row may name a key twice.
+// SameBy makes an index ignore some changes of rows: if f returns true for the old and the new row, functions that have
+// read it under keys that it keeps are not evaluated again. It returns the index. It is for rows that are under many
+// keys. A row must not name a key twice.
 func (x *Index[I, K, V]) SameBy(f func(a, b V) bool) *Index[I, K, V] {
 	x.same = f
 	return x
@@ -128,16 +128,17 @@ func (x *index[I, K]) move(k K, before, after []I) {
 	}
 }
 
-// members are the rows under one key of an index, at least one: under most there is one, and a map for that
-// would take several times as much.
+// members are the rows under one key of an index. Most keys have one row, which is kept without a map, since a map
+// takes several times as much memory.
 type members[K Key[K]] struct {
 	one  K // where more is nil
 	more *several[K]
 }
 
-// several are two or more rows. Their order is kept after its first use: a table that lists a thousand keys would sort
-// them all whenever one comes or goes. While they are few, there is the order alone. It is forgotten when they become
-// many, since it would be copied for each of ten thousand rows that come before the first use.
+// several has the keys of two or more rows. The order of the keys is kept after its first use: a function that lists a
+// thousand keys would otherwise sort all of them after each change. While there are few keys, there is only the order,
+// and no map. When they become many, the order is dropped, since it would be copied for each of ten thousand rows that
+// come before the next use.
 type several[K Key[K]] struct {
 	keys  map[K]struct{} // nil while there are few
 	most  room           // of keys
@@ -147,8 +148,8 @@ type several[K Key[K]] struct {
 // fewMembers is how many rows have no map.
 const fewMembers = 8
 
-// orderKept is how many keys at most stay in order when one comes or goes: what is longer is copied for
-// nothing where many changes come before the next question.
+// orderKept is the largest number of keys whose order is kept when a key comes or goes. A longer list would be copied
+// at each of many changes before its next use.
 const orderKept = 4096
 
 func (m members[K]) len() int {
@@ -227,8 +228,8 @@ func (s *several[K]) reorder(k K, changed func(order []K, at int) []K) {
 	}
 }
 
-// Keys returns the keys under i, in order. It is for questions between two passes (Engine.Do), not for functions of
-// tables: what they read has to be recorded (see the function List).
+// Keys returns the keys under i, in order. It is for readers between two passes (Engine.Do). Functions of tables must
+// call derive.List instead, so that the read is recorded.
 func (x *Index[I, K, V]) Keys(i I) []K { return slices.Clone(x.by.sorted(i)) }
 
 // sorted returns the keys in order, to read only; none for an index key that has no rows.

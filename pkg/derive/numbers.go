@@ -9,13 +9,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Numbers is a table that gives each key a number of its own, from first to last. Which one depends on
-// the set of keys alone, not on the order in which they came: the keys choose in their order,
-// each the number that its text hashes to, or the next free one. So a restart comes to the same
-// numbers. A key gets another number only when one that goes before it comes to the same place, or
-// one that had it goes.
+// Numbers is a table that assigns a different number to each key, from first to last. The numbers depend only on the
+// set of keys, not on the order in which keys came. The keys choose in their order: each takes the number that is the
+// hash of its text, or else the next free one. So a restart comes to the same numbers.
 //
-// A key that finds no number has no row, and gets one when there is one again.
+// A key's number changes only if an earlier key chooses the same place, or if a key that held its place goes. A key
+// that finds no free number has no row, until a number becomes free.
 type Numbers[K Key[K]] struct {
 	*rows[K, uint32]
 	first   uint32
@@ -46,8 +45,8 @@ func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, keys ...Ke
 	return n
 }
 
-// Except keeps a number from all keys, and returns the table. It is called before the first pass. The other keys have
-// the same numbers as without it.
+// Except reserves a number, which no key gets, and returns the table. Call it before the first pass. The other keys
+// have the same numbers as without it.
 func (n *Numbers[K]) Except(number uint32) *Numbers[K] {
 	if number < n.first || uint64(number-n.first) >= n.size {
 		panic(fmt.Sprintf("derive: numbers %s have no %d", n.name, number))

@@ -7,14 +7,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Order is a table that gives each key a number of its own, from first to last, such that a key that comes before
-// another has the higher number: what a switch calls a priority. A key keeps its number while it is wanted, unless a
-// new one finds no number between its neighbours: then as few of those around it as leave room are spaced again.
+// Order is a table that assigns a different number to each key, from first to last. A key that comes before another has
+// the higher number, which can serve as a priority in a switch.
 //
-// The first pass spaces all keys evenly, so a restart with the same keys comes to the same numbers as a restart
-// before it.
+// A key keeps its number while it exists. Only if a new key finds no free number between its neighbours, keys around it
+// are spaced again, as few as possible. The first pass spaces all keys evenly, so every restart with the same keys
+// comes to the same numbers.
 //
-// Where there are more keys than numbers, the last ones have no row, and get one when there is room.
+// If there are more keys than numbers, the last keys have no row until there is room.
 type Order[K Key[K]] struct {
 	*rows[K, uint32]
 	first, last uint32
@@ -96,8 +96,8 @@ func (o *Order[K]) assign() {
 	}
 }
 
-// space gives keys without a place, from one to another, places between their neighbours'. If there is too little room,
-// as many neighbours on both sides as there are keys get new places too, and so on.
+// space gives numbers to a range of keys without numbers, between the numbers of their neighbours. If there is too
+// little room, it also renumbers as many neighbours on both sides as there are keys, then twice as many, and so on.
 func (o *Order[K]) space(places []uint32, from, to int) {
 	for {
 		for to < len(places) && places[to] == 0 {

@@ -19,8 +19,8 @@ type reader interface {
 	identify() (table, key string)
 }
 
-// readers are the cells that have read one thing: a key, whether it has a row or not, a key of
-// an index, or a whole table. Large clusters have hundreds of thousands of them, most with one or two cells.
+// readers are the cells that have read one thing: a key, even without a row, a key of an index, or a whole table. Large
+// clusters have hundreds of thousands of them, most with one or two cells.
 type readers struct {
 	key  any   // nil for the whole table
 	of   owner // is notified when there are no more readers
@@ -34,7 +34,8 @@ type reading struct {
 	round uint64
 }
 
-// others are the readings but for one: a list while they are few, since a map takes several times as much.
+// others are all readings except the first. They are a list while they are few, since a map takes several times as much
+// memory.
 type others struct {
 	few  []reading
 	many map[reader]uint64
@@ -81,7 +82,7 @@ func (t wholeTable) release(*readers) { t.whole = nil }
 
 func (t wholeTable) names() (table, index string) { return t.name, "" }
 
-// readersOfAll returns the readers of a whole table, for a cell that is about to become one.
+// readersOfAll returns the readers of a whole table. The caller is about to add a cell to them.
 func readersOfAll(h *head) *readers {
 	if h.whole == nil {
 		h.whole = &readers{of: wholeTable{h}}
@@ -211,8 +212,8 @@ func Get[K Key[K], V any](r *Reader, from Readable[K, V], k K) (V, bool) {
 	return v, ok
 }
 
-// All returns all rows of a table, ordered by key. Any change of the table then evaluates the
-// reader again: where a part is enough, an Index costs less.
+// All returns all rows of a table, ordered by key. Any change of the table then causes another evaluation of the
+// reader. If a part of the rows is enough, an Index costs less.
 func All[K Key[K], V any](r *Reader, from Readable[K, V]) []Row[K, V] {
 	t := from.store()
 	r.before(t.name, t.place)

@@ -2,9 +2,9 @@ package derive
 
 import "maps"
 
-// A map of Go keeps its largest size, and iterating or emptying it takes as long as when it was full. A user that
-// writes thousands of objects and removes them would leave both behind, for all tables that depended on them. So maps
-// give their memory back.
+// A map in Go keeps its largest size, and iterating or emptying it takes as long as when it was full. A user who writes
+// thousands of objects and removes them would leave memory and time behind, in all tables that depend on them. So maps
+// that have become nearly empty are replaced.
 
 // fewEntries is how many entries a map has room for without being looked at.
 const fewEntries = 1024
@@ -12,7 +12,7 @@ const fewEntries = 1024
 // room is how many entries a map had, or was made for, since it was made.
 type room int
 
-// fit returns a map with the same content that has no room for many times more. It is called after each pass, and
+// fit returns a map with the same content, without room for many times more entries. It is called after each pass, and
 // costs nothing unless most entries have gone.
 func fit[K comparable, V any](m map[K]V, most *room) map[K]V {
 	*most = max(*most, room(len(m)))
@@ -25,7 +25,7 @@ func fit[K comparable, V any](m map[K]V, most *room) map[K]V {
 	return out
 }
 
-// emptied returns an empty map to be filled again: the same one, unless it has had many entries.
+// emptied returns an empty map. It is the same map, unless that has had many entries.
 func emptied[K comparable, V any](m map[K]V) map[K]V {
 	if len(m) > fewEntries {
 		return map[K]V{}

@@ -68,8 +68,8 @@ func Values[K Key[K], V any](rows []Row[K, V]) []V {
 	return out
 }
 
-// Change is the effect of a pass on one key. With a zero Old it had no value before, with a zero New it has no value
-// now.
+// Change is the effect of a pass on one key. A zero Old means that the key had no value before. A zero New means that
+// it has no value now.
 type Change[K Key[K], V any] struct {
 	Key      K
 	Old, New V
@@ -78,10 +78,10 @@ type Change[K Key[K], V any] struct {
 // Readable is a Source, Table or Numbers.
 type Readable[K Key[K], V any] interface{ store() *rows[K, V] }
 
-// A program has a hundred tables, and the compiler makes each function once more for each pair of types. So head is the
-// part of a table without type parameters, and keyed the part that has the type of keys alone. If a type embeds another
-// one, the compiler makes the methods of the other one once more, too. So head has no methods, and rows has only the
-// methods that users of tables call.
+// A program has a hundred tables, and the compiler generates each generic function once for each pair of types. So head
+// is the part of a table that depends on no type parameter, and keyed is the part that depends only on the type of
+// keys. The methods of an embedded type are generated again for each type that embeds it. So head has no methods, and
+// rows has only the methods that users of tables call.
 
 // head is the part of any table that depends neither on its keys nor on its values.
 type head struct {
@@ -124,7 +124,7 @@ type rows[K Key[K], V any] struct {
 	changes map[K]V // what changed rows were before the pass, where there are watches
 }
 
-// grow makes room for as many rows more as come at once when everything is loaded: maps that grow row by row are
+// grow makes room for as many rows as arrive together when everything is loaded. A map that grows row by row would be
 // copied a dozen times.
 func grow(h *head, n int) {
 	for _, f := range h.grows {
@@ -176,8 +176,8 @@ func (r *rows[K, V]) Len() int { return int(r.size.Load()) }
 // absent reports whether a value is zero, that is, no value.
 func absent[V any](v V) bool { return reflect.ValueOf(&v).Elem().IsZero() }
 
-// put sets a row, or removes it when v is absent, and marks everything that has read it. It
-// returns false when that changes nothing.
+// put sets a row, or removes it if v is absent. It marks all cells that have read the row as dirty. It returns false if
+// nothing has changed.
 func put[K Key[K], V any](r *rows[K, V], k K, v V) bool {
 	old, had := r.m[k]
 	has := !absent(v)
@@ -217,8 +217,8 @@ func (t *keyed[K]) moved(k K, key bool) {
 	}
 }
 
-// Get returns a row of a table. It may be called from any goroutine, but not by functions of
-// tables: what they read has to be recorded (see the function Get).
+// Get returns a row of a table. Any goroutine may call it. Functions of tables must call derive.Get instead, so that
+// the read is recorded.
 func (r *rows[K, V]) Get(k K) (V, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -226,16 +226,16 @@ func (r *rows[K, V]) Get(k K) (V, bool) {
 	return v, ok
 }
 
-// All returns all rows, ordered by key. It may be called from any goroutine, but not by
-// functions of tables (see the function All).
+// All returns all rows, ordered by key. Any goroutine may call it. Functions of tables must call derive.All instead, so
+// that the read is recorded.
 func (r *rows[K, V]) All() []Row[K, V] {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return sortedRows(r.m)
 }
 
-// Watch has f called, by the evaluating goroutine, after each pass that changed rows, with
-// these, ordered by key. It is for handing them to a writer, not for work.
+// Watch makes the evaluating goroutine call f after each pass that has changed rows, with the changes ordered by key. f
+// should hand them to a writer and return, without doing the work itself.
 func (r *rows[K, V]) Watch(f func([]Change[K, V])) { r.watches = append(r.watches, f) }
 
 func notify[K Key[K], V any](r *rows[K, V]) {
@@ -283,8 +283,9 @@ func sortedRows[K Key[K], V any](m map[K]V) []Row[K, V] {
 	return out
 }
 
-// orderOf returns the places of keys, in the order of the keys. It sorts numbers, so that all tables share one sort. A
-// sort of rows is compiled for each type of values: a fifth of the functions of pkg/agent were such sorts.
+// orderOf returns the order of keys as positions. It sorts numbers, so that all tables share one compiled sort
+// function. A sort of rows would be compiled for each type of values: such sorts were a fifth of the functions of
+// pkg/agent.
 func orderOf[K Key[K]](keys []K) []int {
 	order := make([]int, len(keys))
 	for i := range order {

@@ -2,9 +2,8 @@ package derive
 
 import "sync"
 
-// Source is a table that is written from outside, by any goroutine. A write is pending until
-// the next pass; of several writes to a key the last one counts. One that changes nothing ends
-// there.
+// Source is a table that is written from outside, by any goroutine. A write is pending until the next pass; of several
+// writes to a key the last one counts. A write that changes nothing has no further effect.
 type Source[K Key[K], V any] struct {
 	*rows[K, V]
 
@@ -41,7 +40,8 @@ func (s *Source[K, V]) Set(k K, v V) {
 	s.engine.signal()
 }
 
-// there reports whether a row is as written, and nothing that is pending or under way changes it; s.mu is held.
+// there reports whether a row has the value v already, and no pending or running write changes it. The caller holds
+// s.mu.
 func there[K Key[K], V any](s *Source[K, V], k K, v V) bool {
 	if s.replace || s.takenReplaces { // the pass may be writing to taken
 		return false

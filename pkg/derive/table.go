@@ -16,7 +16,7 @@ type Table[K Key[K], V any] struct {
 // Keys are the keys of a derived table: KeysOf a table, or of an index.
 type Keys[K Key[K]] struct {
 	has func(K) bool
-	// feed has each called with each key that comes or goes, before that about with how many come, where that is known.
+	// feed calls each with each key that comes or goes. Before that it calls about with their number, if that is known.
 	feed func(each func(K), about func(int))
 }
 
@@ -44,8 +44,8 @@ type cell[K Key[K]] struct {
 	problems []problem.Problem
 }
 
-// NewTable adds a table whose keys are the keys of all keys together, and whose value for each is the result of f. f
-// may read tables that were made before.
+// NewTable adds a table. Its keys are the rows of all of the given key sources, and the value of each key is the result
+// of f. f may read tables that were made before.
 func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []problem.Problem),
 	keys ...Keys[K]) *Table[K, V] {
 	r := newRows[K, V](e, name)
@@ -146,8 +146,8 @@ func (t *derived[K]) evaluateAll() {
 	}
 }
 
-// evaluate calls the function. A panic becomes a Problem, and the key keeps the value that it had: a fault of
-// one key stays its own, and takes nothing away that was made from the key.
+// evaluate calls the function. A panic becomes a Problem, and the key keeps its previous value. So a fault in one key
+// does not affect others, and rows that depend on the key stay.
 func (t *derived[K]) evaluate(c *cell[K]) (problems []problem.Problem, failed bool) {
 	t.evaluated.Add(1)
 	t.engine.evaluated++

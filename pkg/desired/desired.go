@@ -30,7 +30,7 @@ func (s *State[T]) Set(want T) bool {
 	return true
 }
 
-// Get returns what is desired, which the caller must not change, and how often that has changed: 0 before the first
+// Get returns the desired state, which the caller must not change, and the number of changes so far: 0 before the first
 // Set.
 func (s *State[T]) Get() (want T, round uint64) {
 	s.mu.Lock()

@@ -1,7 +1,7 @@
 package desired
 
-// Signal wakes a writer that waits on c, a channel with room for one signal. It does not block: a signal that waits
-// already stands for this one too.
+// Signal wakes a writer that waits on c, a channel with room for one signal. It does not block: if a signal is pending
+// already, that one suffices.
 func Signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -70,8 +70,8 @@ func ahead(c *Cluster) string {
 	return fmt.Sprintf("%s is %s ahead of this machine", c.Name, c.Ahead.Round(time.Second))
 }
 
-// nodesReady names Nodes that are not Ready. If the network of a Node is not ready, a check of its agent names the
-// cause.
+// nodesReady reports Nodes that are not Ready. If the cause is the network of the Node, a check of its agent reports
+// it.
 func nodesReady(_ *Facts, c *Cluster, r *report) {
 	for _, n := range c.Nodes {
 		ok, why := ready(&n)

@@ -71,7 +71,7 @@ func ports(_ *Facts, c *Cluster, r *report) {
 	})
 }
 
-// namesTime is how long CoreDNS may take to follow an import: it keeps answers for half of it.
+// namesTime is how long CoreDNS may take until its answers follow an import. It caches answers for half of this time.
 const namesTime = time.Minute
 
 // resolved compares the answers of CoreDNS with the imports.
@@ -143,7 +143,8 @@ func staleEndpoints(clusters []*Cluster, r *report) {
 	}
 }
 
-// compareEndpoints compares the EndpointSlices of a member with the imports. Endpoints of its own are not the leader's.
+// compareEndpoints compares the EndpointSlices of a member with the imports. It leaves out slices with the member's own
+// endpoints, which do not come from the leader.
 func compareEndpoints(c *Cluster, leader *Cluster, imports map[imported]*mcv1alpha1.ResourceImport, r *report) {
 	have := map[imported][]discoveryv1.EndpointSlice{}
 	for _, s := range c.ImportedSlices {

@@ -62,7 +62,7 @@ type Cluster struct {
 	// Fault is why the API server does not answer; nothing else is known then.
 	Fault   string
 	Version string // of Kubernetes
-	// Ahead is how far the API server's clock is ahead of this machine's, give or take a second.
+	// Ahead is how far the API server's clock is ahead of this machine's, with a precision of a second.
 	Ahead time.Duration
 	Now   time.Time // by the API server's clock
 	// Unread has the kinds that could not be listed, with the reason. Absent has the kinds that the cluster does not have.
@@ -87,7 +87,8 @@ type Cluster struct {
 	Token    *Token // of the member; nil if the ClusterSet names no Secret
 }
 
-// ExchangedObjects are Services that a cluster exports and imports, and in a leader the objects of all members.
+// ExchangedObjects are the exports and imports of Services in a cluster. In a leader they are the objects of all
+// members.
 type ExchangedObjects struct {
 	ResourceExports []mcv1alpha1.ResourceExport
 	ResourceImports []mcv1alpha1.ResourceImport
@@ -133,17 +134,18 @@ type Agent struct {
 	Later []api.Peer
 	// Upcalls are the counters of the switch; nil if the agent could not read them.
 	Upcalls *api.Upcalls
-	// UpcallsLater are the counters seconds later. They are asked for if the switch has lost packets. UpcallsFault is why
-	// they are missing then.
+	// UpcallsLater are the counters some seconds later. They are read again if the switch has lost packets. UpcallsFault
+	// is the reason if they are missing.
 	UpcallsLater *api.Upcalls
 	UpcallsFault string
-	// BadPorts are ports that Open vSwitch cannot use, now and seconds later. PortsFault is why they are not known.
+	// BadPorts are ports that Open vSwitch cannot use, both now and some seconds later. PortsFault is the reason if they
+	// are unknown.
 	BadPorts   []api.Port
 	PortsFault string
 	// Probes are the results of its probes; nil if it is of a version without them.
 	Probes *api.Probes
-	// Ahead is how far the Node's clock is ahead of this machine's, give or take a part of Took, the time of the answer.
-	// It is 0 without Probes.
+	// Ahead is how far the Node's clock is ahead of this machine's. The error is at most a part of Took, the time of the
+	// answer. It is 0 without Probes.
 	Ahead, Took time.Duration
 }
 
@@ -158,7 +160,7 @@ type Token struct {
 	CAEnds          time.Time
 }
 
-// set returns the ClusterSet that makes the cluster a member. A leader has a second one in its Common Area.
+// set returns the ClusterSet by which the cluster is a member. A leader has a second one in its Common Area.
 func (c *Cluster) set() *mcv1alpha2.ClusterSet {
 	for i, s := range c.Sets {
 		if len(s.Spec.Leaders) > 0 && s.Spec.Leaders[0].Server != "" {

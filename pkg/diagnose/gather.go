@@ -36,12 +36,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// again is the time after which ways that are not up are looked at once more. BFD sends a packet a second on such ways.
+// again is the time after which ways that are not up are read once more. BFD sends one packet a second on such ways.
 const again = 2500 * time.Millisecond
 
-// Gather reads the facts of clusters, all at the same time. A fact that cannot be read is missing in the result, with
-// the
-// reason. Nothing is written.
+// Gather reads the facts of clusters, all at the same time. If a fact cannot be read, the result has the reason
+// instead. Nothing is written.
 func Gather(ctx context.Context, clusters []*remote.Cluster) Facts {
 	f := Facts{Clusters: make([]Cluster, len(clusters))}
 	var all sync.WaitGroup
@@ -53,8 +52,8 @@ func Gather(ctx context.Context, clusters []*remote.Cluster) Facts {
 	return f
 }
 
-// settle reads EndpointSlices that look stale a second time. A member removes them when the import is gone, and
-// such an import has no time.
+// settle reads EndpointSlices that look stale a second time. A member removes slices when their import is gone, and
+// there is no time stamp of a removed import.
 func (f *Facts) settle(ctx context.Context, clusters []*remote.Cluster) {
 	stale := map[string]bool{}
 	for _, k := range checks {
@@ -233,7 +232,8 @@ func listQuotas(ctx context.Context, k client.Client, c *Cluster) {
 	}
 }
 
-// slices lists the EndpointSlices of Namespaces that export Services. A cluster may have very many others.
+// slices lists the EndpointSlices in Namespaces that export Services. A list of all would be too large in some
+// clusters.
 func (c *Cluster) slices(ctx context.Context, k client.Client) {
 	namespaces := map[string]bool{}
 	for _, e := range c.ServiceExports {
@@ -286,7 +286,8 @@ func tokenOf(secret *corev1.Secret) *Token {
 	return t
 }
 
-// claims reads who a ServiceAccount's token is for, and when it ends. The errors have nothing of the token.
+// claims returns the ServiceAccount of a token, and the time at which the token expires. The errors contain nothing of
+// the token.
 func claims(token string) (subject string, expires time.Time, _ error) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

@@ -185,7 +185,7 @@ func otherClusters(f *Facts, c *Cluster, r *report) {
 	}
 }
 
-// reasonGone is the reason of the condition Reachable of a cluster that no other cluster reaches (member/clusters).
+// reasonGone is the reason of the condition Reachable for a cluster that no other cluster reaches (member/clusters).
 const reasonGone = "ClusterGone"
 
 // reachable judges the member's conditions about ways.
@@ -213,8 +213,8 @@ func reachable(_ *Facts, c *Cluster, r *report) {
 // reports it with the other ways of the Node, and the controller writes the condition.
 const reportTime = time.Minute
 
-// waits returns why a condition that a cluster is not reachable is no fault yet, or nothing: its ways are new, or they
-// are up again by now.
+// waits returns the reason why an unreachable cluster is no fault yet: its ways are new, or they are up again now.
+// Otherwise it returns "".
 func waits(c *Cluster, x *mcv1alpha2.ClusterCondition, id string) string {
 	if why := cmp.Or(c.joins(), c.news(id), c.moves(anyGateway)); why != "" {
 		return why

@@ -13,8 +13,8 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// Some states are no faults for a moment after a start or a change. Checks report them as unknown, with the age, until
-// the times below are over.
+// Some states are no faults for a short time after a start or a change. Checks report them as unknown, with their age,
+// until the times below have passed.
 const (
 	// startTime is how long a Pod, an agent or a webhook may take to begin its work. It is also how long reports of a
 	// change take to arrive.
@@ -23,8 +23,8 @@ const (
 	joinTime = time.Minute
 )
 
-// age returns how long ago a time was, by the API server's clock, and whether that is less than a limit. Clocks of
-// Nodes may be ahead by as much.
+// age returns the text of how long ago a time was, by the API server's clock, and whether that is less than a limit. A
+// time in the future counts too if it is less than the limit away, since clocks of Nodes may be ahead.
 func (c *Cluster) age(at time.Time, limit time.Duration) (string, bool) {
 	d := c.Now.Sub(at)
 	return fmt.Sprintf("%s ago", max(0, d).Round(time.Second)), !at.IsZero() && d.Abs() < limit
@@ -69,7 +69,8 @@ func runsSince(p *corev1.Pod) (at time.Time) {
 	return at
 }
 
-// replaced returns that a Pod is new, or is being replaced, or nothing. A Pod whose containers fail is neither.
+// replaced returns a text if a Pod is new or is being replaced, and "" otherwise. A Pod whose containers fail is
+// neither.
 func replaced(c *Cluster, p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil { // the time at which it is killed
 		if _, recent := c.age(p.DeletionTimestamp.Time, startTime); recent || c.Now.Before(p.DeletionTimestamp.Time) {
@@ -92,7 +93,7 @@ func replaced(c *Cluster, p *corev1.Pod) string {
 	return ""
 }
 
-// rises returns that a Deployment is new, or that its Pods have changed their state a moment ago, or nothing.
+// rises returns a text if a Deployment is new, or if its Pods have changed their state a moment ago, and "" otherwise.
 func rises(c *Cluster, d *appsv1.Deployment) string {
 	if ago, recent := c.age(d.CreationTimestamp.Time, joinTime); recent {
 		return "it was made " + ago
@@ -129,7 +130,7 @@ func (c *Cluster) moves(of func(*mcv1alpha1.Gateway) bool) string {
 	return ""
 }
 
-// news returns that a cluster has received a change of another one a moment ago, or nothing.
+// news returns a text if a cluster has received a change of another cluster a moment ago, and "" otherwise.
 func (c *Cluster) news(id string) string {
 	info := c.info(id)
 	if info == nil {
@@ -155,8 +156,8 @@ func becomesReady(c *Cluster, n *corev1.Node) string {
 	return ""
 }
 
-// isNew returns why a way may be down for a moment: an end is new, or has received the other end's address a moment
-// ago.
+// isNew returns the reason why a way may be down for a moment, or "": one of its ends is new, or has received the other
+// end's address a moment ago.
 func (p path) isNew() string {
 	for _, side := range [][2]end{{p.a, p.b}, {p.b, p.a}} {
 		e, far := side[0], side[1]

@@ -18,8 +18,8 @@ func Count(results []Result, status string) (n int) {
 	return n
 }
 
-// Print writes results for people. Results of one check that have passed are one line. So are
-// skipped ones.
+// Print writes results for people. It joins the passed results of one check into one line, and likewise the skipped
+// ones.
 func Print(w io.Writer, results []Result) {
 	results = slices.Clone(results)
 	for i := range results {

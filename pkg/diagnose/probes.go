@@ -52,8 +52,8 @@ func gatewayAt(clusters []*Cluster, w api.ProbedWay) end {
 	return to
 }
 
-// sizes compares the largest packet that passes each way with the packets that Pods send. Probes pass both directions,
-// so of a way's two ends the first alone is reported.
+// sizes compares the largest packet that passes each way with the packets that Pods send. Probes pass in both
+// directions, so only the first of a way's two ends is reported.
 func sizes(clusters []*Cluster, r *report) {
 	r.cluster = ""
 	reported := map[string]bool{}
@@ -76,7 +76,8 @@ func sizes(clusters []*Cluster, r *report) {
 	})
 }
 
-// enoughProbes is how many results of probes judge a way. While a way, its agents or its switches begin, some are lost.
+// enoughProbes is the number of probe results that are needed to judge a way. While a way, its agents or its switches
+// are starting, some probes are lost.
 const enoughProbes = 60
 
 // losses finds ways that lose packets, or are slow.

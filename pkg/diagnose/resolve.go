@@ -29,7 +29,7 @@ const (
 	dnsPort  = 53
 )
 
-// resolveNames asks the cluster's CoreDNS for the names of imported Services, if it serves them.
+// resolveNames asks the cluster's CoreDNS for the names of imported Services, if CoreDNS serves such names.
 func resolveNames(ctx context.Context, from *remote.Cluster, k client.Client, c *Cluster) {
 	var names []ResolvedName
 	for _, i := range c.ServiceImports {
@@ -78,7 +78,8 @@ func (c *Cluster) serves(namespace, name string) bool {
 	})
 }
 
-// askAll asks for all names on one connection. After an error the rest has the same one: the connection is lost.
+// askAll asks for all names on one connection. After an error all remaining names get the same error, since the
+// connection is lost.
 func askAll(conn io.ReadWriter, names []ResolvedName) {
 	var err error
 	for i := range names {

@@ -14,7 +14,7 @@ const (
 	Pass = verify.Pass
 	Fail = verify.Fail
 	Skip = verify.Skip
-	// Unknown is the result of a check that has not got the facts that it needs. It is never a pass.
+	// Unknown is the result of a check that lacks facts that it needs. It never counts as passed.
 	Unknown = "unknown"
 )
 
@@ -43,10 +43,11 @@ type Check struct {
 	// Cause and Remedy are its entry in docs/diagnose.md.
 	Cause, Remedy string
 
-	// each judges one cluster, all judges the clusters that have the needed facts together. A check has one of the two.
+	// each judges one cluster. all judges all clusters that have the needed facts together. A check has one of the two.
 	each func(f *Facts, c *Cluster, r *report)
 	all  func(clusters []*Cluster, r *report)
-	// needs are the kinds of objects that it judges. If a cluster's could not be listed, the result is unknown.
+	// needs are the kinds of objects that the check judges. If they could not be listed in a cluster, the result is
+	// unknown.
 	needs []Kind
 	// agents is set if it judges the answers of agents.
 	agents bool
@@ -132,7 +133,8 @@ func (k Check) judge(f *Facts, r *report) {
 	}
 }
 
-// partly makes passes of a check unknown if some agents do not answer: nothing is known of their Nodes.
+// partly changes passed results of a check to unknown if some agents do not answer, since facts about their Nodes are
+// missing.
 func (k Check) partly(clusters []*Cluster, r *report, before int) {
 	if !k.agents {
 		return

@@ -17,17 +17,18 @@ type Summary struct {
 	Cluster    string `json:"cluster"`
 	OK         bool   `json:"ok"`
 	Kubernetes string `json:"kubernetes,omitempty"`
-	// Agents counts Nodes by the version of their agents. Nodes whose agents do not answer are not among them.
+	// Agents has the number of Nodes for each version of the agent. It leaves out Nodes whose agents do not answer.
 	Agents map[string]int `json:"agents,omitempty"`
 	// Nodes and Controllers count the ready and all of them.
 	Nodes       Ready `json:"nodes"`
 	Controllers Ready `json:"controllers"`
-	// ClusterSet is the name of the cluster's ClusterSet, and ID is its ID there. Both are empty if it is no member. Leads
-	// are the Namespaces of the Common Areas that it has.
+	// ClusterSet is the name of the cluster's ClusterSet, and ID is its ID there. Both are empty if the cluster is no
+	// member. Leads lists the Namespaces of its Common Areas.
 	ClusterSet string   `json:"clusterSet,omitempty"`
 	ID         string   `json:"id,omitempty"`
 	Leads      []string `json:"leads,omitempty"`
-	// Ways count the ways of its Gateways to other clusters that are up, and all that are watched.
+	// Ways has two numbers of the ways from its Gateways to other clusters: the ways that are up, and all that BFD
+	// watches.
 	Ways Ready `json:"ways"`
 	// Faults are sentences about what is not as it should be.
 	Faults []string `json:"faults,omitempty"`
@@ -58,7 +59,8 @@ func (r *Ready) add(ready bool) {
 // mostProblems is how many Problems of a Node a summary names.
 const mostProblems = 3
 
-// Summarize returns the state of each cluster. own is the version of this program: agents of another one are a fault.
+// Summarize returns the state of each cluster. own is the version of this program. An agent with another version is a
+// fault.
 func Summarize(f Facts, own string) (out []Summary) {
 	for i := range f.Clusters {
 		s := summarize(&f.Clusters[i], own)

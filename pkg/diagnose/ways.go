@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// States of a way by BFD. "init" is the state of an end that receives packets of the far end, which does not receive
-// its own.
+// These are states of a way in BFD. "init" means that an end receives packets of the far end, and the far end does not
+// receive its packets.
 const (
 	up       = "up"
 	starting = "init"
@@ -155,7 +155,7 @@ func (e end) String() string {
 	return fmt.Sprintf("%s/%s", e.cluster.Name, e.node)
 }
 
-// watches reports whether the states of the agent's ways are of now. The OVSDB keeps the last states of a switch that
+// watches reports whether the states of the agent's ways are current. The OVSDB keeps the last states of a switch that
 // does not run.
 func (a *Agent) watches() bool { return a.Status != nil && a.Status.OpenFlow.Connected }
 
@@ -182,13 +182,13 @@ type path struct {
 	behindNAT bool
 }
 
-// expectsNAT reports whether the cluster takes tunnel packets of another one from further addresses.
+// expectsNAT reports whether the cluster accepts another cluster's tunnel packets from further addresses.
 func (c *Cluster) expectsNAT(id string) bool {
 	return c.set() != nil && c.set().Annotations[multicluster.AnnotationTunnelSources+id] != ""
 }
 
-// receives reports whether an end receives packets of the far end, as far as it is known: from its own state, or from
-// the state of the far end.
+// receives reports whether an end receives packets of the far end. It uses the end's own state, or else the far end's
+// state.
 func receives(own, far sight) (yes, known bool) {
 	if own.known {
 		switch own.state() {
@@ -365,8 +365,9 @@ func (p path) carrier() string {
 	return fmt.Sprintf("UDP %d (%s)", n.Port, n.Tunnel)
 }
 
-// cut returns the Gateways that are cut off, with their ways: several, all down in both directions, as far as known.
-// An end is blamed only if the other ends have ways that are up, or if its own agent does not answer.
+// cut returns the Gateways that are cut off, with their ways. Such a Gateway has several ways, and all of them are down
+// in both directions, as far as is known. An end is the cause only if the other ends have ways that are up, or if its
+// own agent does not answer.
 func cut(all []path) map[string][]path {
 	of := map[string][]path{}
 	hasUp := map[string]bool{}

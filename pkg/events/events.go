@@ -1,4 +1,4 @@
-// Package events writes Events about what is wrong with objects. All controllers use its Writer.
+// Package events writes Events about faults of objects. All controllers use its Writer.
 package events
 
 import (

@@ -30,7 +30,8 @@ const (
 	repeatWait = 10 * time.Second
 	// writeFor is how long a write is tried. The API server keeps an Event for an hour.
 	writeFor = time.Hour
-	// objectBurst and objectEvery limit different Events about one object, with the values of Kubernetes' components.
+	// objectBurst and objectEvery limit the number of different Events about one object, with the values of Kubernetes'
+	// components.
 	objectBurst = 25
 	objectEvery = 5 * time.Minute
 
@@ -50,7 +51,7 @@ type Options struct {
 }
 
 // Writer writes Warnings to one API server. If the API server does not take an Event, the Writer tries it again with
-// the back-off of retry.Queue. Equal Events are one Event with a series, which counts them.
+// the back-off of retry.Queue. It writes equal Events as one Event with a series, which counts them.
 type Writer struct {
 	o     Options
 	queue *retry.Queue
@@ -93,9 +94,8 @@ func (w *Writer) Start(ctx context.Context) error {
 	return nil
 }
 
-// Warn has the Event written that reports a problem of an object. It returns false if the Writer has too many Events
-// that wait, or the object had too many Events lately. Then the caller may call it again later. Any goroutine may call
-// it.
+// Warn queues an Event about a problem of an object. It returns false if too many Events wait in the Writer, or if the
+// object had too many Events lately. Then the caller may call it again later. Any goroutine may call it.
 func (w *Writer) Warn(about corev1.ObjectReference, p problem.Problem) bool {
 	now := time.Now()
 	last := microTime(now)
@@ -127,7 +127,7 @@ func (w *Writer) Warn(about corev1.ObjectReference, p problem.Problem) bool {
 	return true
 }
 
-// admit reports whether there may be one more Event, which is about an object. It forgets written Events to make room.
+// admit reports whether one more Event about an object is allowed. It forgets Events that are written to make room.
 func (w *Writer) admit(about corev1.ObjectReference) bool {
 	if len(w.events) >= maxEvents {
 		maps.DeleteFunc(w.events, func(_ string, e *event) bool { return e.due == 0 })
@@ -232,7 +232,8 @@ func (w *Writer) raise(ctx context.Context, object *eventsv1.Event, times int, l
 	return w.o.Client.Patch(ctx, have, client.RawPatch(types.MergePatchType, data))
 }
 
-// isFinal reports whether the API server will never take an Event: it is invalid, or its Namespace goes.
+// isFinal reports whether the API server will never accept an Event: the Event is invalid, or its Namespace is being
+// deleted.
 func isFinal(err error) bool {
 	reason := apierrors.ReasonForError(err) // a webhook's denial has the code of a bad request, and no reason
 	return apierrors.IsInvalid(err) || reason == metav1.StatusReasonBadRequest || apierrors.IsNotFound(err) ||

@@ -27,11 +27,11 @@ func (f Families) Has4() bool { return f != IPv6 }
 // Has6 reports whether IPv6 is one of them.
 func (f Families) Has6() bool { return f != IPv4 }
 
-// SwitchRange6 has the IPv6 addresses that the switch of every Node uses for itself, as it uses link-local addresses of
-// IPv4. Nothing else can have one: the switch would take it for its own.
+// SwitchRange6 has the IPv6 addresses that the switch of every Node uses for itself, like the link-local addresses for
+// IPv4. No other machine can have such an address, since the switch would treat it as its own.
 var SwitchRange6 = netip.MustParsePrefix("fc01::/64")
 
-// Serve reports whether an address is of one of them. An IPv4 address in IPv6 form is of neither.
+// Serve reports whether an address is of one of the families. An IPv4 address in IPv6 form belongs to neither family.
 func (f Families) Serve(a netip.Addr) bool {
 	return a.Is4() && f.Has4() || a.Is6() && !a.Is4In6() && f.Has6()
 }

@@ -59,7 +59,7 @@ func Of(name string) (Gate, bool) {
 	return g, ok
 }
 
-// Stage returns how far a feature is, by the documented default of its gate: GA, BETA or ALPHA.
+// Stage returns the maturity of a feature, by the documented default of its gate: GA, BETA or ALPHA.
 func (g Gate) Stage() string {
 	switch {
 	case g.Locked:
@@ -73,8 +73,8 @@ func (g Gate) Stage() string {
 // Names returns the names of all gates, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(all)) }
 
-// Missing returns the feature gates that this version does not have and whose documented default is on, or is not. They
-// are in order.
+// Missing returns the feature gates of features that this version lacks, in order. on selects the gates by their
+// documented default.
 func Missing(on bool) (out []string) {
 	for _, name := range Names() {
 		if g := all[name]; !g.Have && g.On == on {

@@ -40,13 +40,13 @@ var questions = []question{
 	{path: PathMetrics, file: "metrics.txt", text: true},
 }
 
-// node adds the answers of an agent. Its logs and objects come from the API server, also without an answer. The
-// questions come one after the other: an agent has traffic to care for.
+// node adds the answers of an agent. Its logs and objects come from the API server, even if the agent does not answer.
+// The requests are sent one after the other, since an agent also has traffic to serve.
 func (c *cluster) node(ctx context.Context, a remote.Agent) {
 	c.askAll(ctx, "nodes/"+a.Node, func(q question) error { return c.ask(ctx, a, q) })
 }
 
-// askAll asks all questions, and notes each that has no answer. It stops early if an agent hangs.
+// askAll sends all requests, and notes each one without an answer. It stops early if an agent hangs.
 func (c *cluster) askAll(ctx context.Context, folder string, ask func(question) error) {
 	late := 0
 	for i, q := range questions {

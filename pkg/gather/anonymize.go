@@ -52,8 +52,8 @@ func (w *replacer) learn(name string) {
 	w.parts = max(w.parts, len(parts(name)))
 }
 
-// learnObject has the names of a Pod, a Namespace or a Service replaced, with the names of the Pod's owners. Names of
-// Tombolo's Pods stay.
+// learnObject registers the name of a Pod, a Namespace or a Service for replacement, and the names of the Pod's owners.
+// Names of Tombolo's Pods stay.
 func (w *replacer) learnObject(o map[string]any) {
 	if own(unstructured.Unstructured{Object: o}) {
 		return
@@ -76,11 +76,11 @@ func (w *replacer) learnObject(o map[string]any) {
 var usersKinds = []string{"Pod", "Service", "Endpoints", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job",
 	"CronJob", multicluster.ServiceImportKind, "ServiceExport"}
 
-// replicated matches the name of a Pod of a Deployment. Kubernetes makes its end without vowels.
+// replicated matches the name of a Pod of a Deployment. Kubernetes generates the end of such a name without vowels.
 var replicated = regexp.MustCompile(`^((.+)-[b-df-hj-np-tv-xz24-9]{6,10})-[b-df-hj-np-tv-xz24-9]{5}$`)
 
-// learnMentioned has the names replaced that an Event, an export or an import mentions: of objects that do not exist
-// any more, and of objects in other clusters.
+// learnMentioned registers the names in an Event, an export or an import for replacement. They are names of objects
+// that may no longer exist, and of objects in other clusters.
 func (w *replacer) learnMentioned(o map[string]any) {
 	field := func(path ...string) string {
 		text, _, _ := unstructured.NestedString(o, path...)
@@ -131,7 +131,7 @@ func parts(name string) []string {
 	return all
 }
 
-// text replaces the names in a text, also names that are parts of others, as in names of ports and of exports.
+// text replaces the names in a text, even inside of other names, such as names of ports and of exports.
 func (w *replacer) text(text string) string {
 	w.mu.RLock()
 	defer w.mu.RUnlock()

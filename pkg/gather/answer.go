@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// Answer answers a question to the agent of a Node from the bundle. Without a cluster or a Node, it answers for the
-// only one. It knows questions without a query, and those parts of a query that select from an answer.
+// Answer answers a request to the agent of a Node from the bundle. Without a cluster or a Node, it uses the only one in
+// the bundle. It supports requests without a query, and queries that only select parts of an answer.
 func (b *Bundle) Answer(cluster, node, path string, query url.Values) ([]byte, error) {
 	file := ""
 	for _, q := range questions {

@@ -122,8 +122,8 @@ func (a *archive) contents(change func(*Manifest)) {
 	change(&a.manifest)
 }
 
-// close writes the manifest and the page, and ends the archive. If there is no room for them, the last files are left
-// out until there is.
+// close writes the manifest and the page, and ends the archive. If there is no room for them, it removes the last files
+// until there is.
 func (a *archive) close(complete bool) (Manifest, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -160,7 +160,7 @@ func seek(to output, offset int64) error {
 	return err
 }
 
-// describe returns the end of an archive: manifest and page, and the blocks after the last file.
+// describe returns the last bytes of an archive: manifest, page, and the blocks that end a tar file.
 func describe(m Manifest, now time.Time) ([]byte, error) {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {

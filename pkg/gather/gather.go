@@ -1,6 +1,6 @@
 // Package gather makes bundles: the state of clusters in one file, for people who look for the cause of a fault. A
-// bundle comes also from clusters that are half broken. It has no secrets: objects have only the fields that a list
-// allows, and all texts are masked.
+// bundle can also be made of clusters that are partly broken. It has no secrets: objects have only the fields that a
+// list allows, and all texts are masked.
 package gather
 
 import (
@@ -72,7 +72,7 @@ type cluster struct {
 	agents  []remote.Agent // that are asked
 	folder  string
 	dead    bool
-	// nodesUnknown means that the Nodes could not be listed. Then daemons are the Nodes that have a Pod of Tombolo.
+	// nodesUnknown is set if the Nodes could not be listed. Then daemons has the Nodes with a Pod of Tombolo.
 	nodesUnknown bool
 	daemons      int
 
@@ -84,14 +84,15 @@ type bundle struct {
 	Options
 	*archive
 	words *replacer // nil unless names are replaced
-	// masking is taken while a text is searched for secrets. The search is work for a processor, and needs room.
+	// masking is held while a text is searched for secrets. It bounds the number of simultaneous searches, which need
+	// processor time and memory.
 	masking chan struct{}
 	// interrupted reports whether the user has ended the command. Later failures are no news.
 	interrupted func() bool
 }
 
 // Run makes a bundle. It writes to File.part and renames that at the end, also after an interrupt and on a full disk:
-// then the error is ErrCut, and the file has the parts up to then.
+// in these cases the error is ErrCut, and the file has the parts written until then.
 func Run(ctx context.Context, o Options) (Manifest, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -121,7 +122,7 @@ func Run(ctx context.Context, o Options) (Manifest, error) {
 	defer f.Close()
 	b.to = f
 	if b.words != nil {
-		// All names are known before the first file is written: texts of one cluster have names of another.
+		// All names have to be known before the first file is written, since texts of one cluster contain names of another.
 		each(clusters, func(c *cluster) { c.learnNames(ctx) })
 	}
 	var diagnosed sync.WaitGroup

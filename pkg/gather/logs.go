@@ -45,8 +45,8 @@ func ofDaemonSet(pod corev1.Pod) bool {
 	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
 }
 
-// wanted reports whether the logs of a Pod are read: of controllers always, of DaemonSets on the Nodes that are asked.
-// If the labels of Nodes are unknown, the logs of all are read.
+// wanted reports whether the logs of a Pod are read. Logs of controllers are read always, and logs of DaemonSets on the
+// requested Nodes. If the labels of Nodes are unknown, the logs on all Nodes are read.
 func (c *cluster) wanted(pod corev1.Pod) bool {
 	switch {
 	case !ofDaemonSet(pod):
@@ -84,7 +84,7 @@ func containerLogs(pod corev1.Pod) []logPart {
 // log adds a log of a container: the newest part.
 func (c *cluster) log(ctx context.Context, pod corev1.Pod, l logPart) {
 	name := "logs/" + c.word(pod.Namespace) + "_" + c.word(pod.Name) + "/" + l.container + ".log"
-	// No LimitBytes: the kubelet counts them from the oldest line on, and the newest would be missing.
+	// LimitBytes is not set: the kubelet would count from the oldest line on, and the newest lines would be missing.
 	since, lines := int64(c.Since.Seconds()), int64(logLines)
 	o := corev1.PodLogOptions{Container: l.container, Timestamps: true, SinceSeconds: &since, TailLines: &lines,
 		Previous: l.previous}

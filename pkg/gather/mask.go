@@ -15,19 +15,21 @@ const masked = "[masked]"
 
 // rule masks one shape of secrets. Go's regular expressions take time that is linear in the text, whatever the text is.
 type rule struct {
-	// near is a text without which the shape cannot be there, in lower case. A search for it is cheaper than the shape's.
+	// near lists texts, in lower case. The shape occurs only in a text that contains one of them. A search for them costs
+	// less than a search for the shape.
 	near  []string
 	shape *regexp.Regexp
 	with  string // the replacement, with the groups of the shape
 }
 
-// secretWords end the names of secret values, as of flags, keys and headers. Short words are not the end of another.
+// secretWords are the ends of names of secret values, such as names of flags, keys and headers. A short word counts
+// only as a whole word.
 const secretWords = `(?:(?:\b|_)(?:pass|pwd|psk|auth|sig)|password|passwd|passphrase|passcode|secret|token|` +
 	`private[_-]?key|preshared[_-]?key|api[_-]?key|access[_-]?key(?:[_-]id)?|client[_-](?:key|certificate)[_-]data|` +
 	`credentials?|authorization|signature|dockerconfigjson)`
 
-// Values of names: bare is a letter of a value without quotation marks, inner is the text of a JSON string within a
-// JSON string.
+// These are patterns of values: bare is a character of a value without quotation marks, inner is the text of a JSON
+// string within a JSON string.
 const (
 	bare  = `(?:[^\s"'\\&]|\\[^nrt"'\\])`
 	inner = `(?:[^"\\]|\\\\(?:\\"|\\\\|[^"\\])|\\[^"\\])*`
@@ -61,7 +63,8 @@ var rules = []rule{
 	{[]string{"aiza"}, regexp.MustCompile(`\bAIza[A-Za-z0-9_-]{30,}`), masked},
 }
 
-// named mask values with the name of a secret. A quoted value ends with its quotation mark, another one with a blank.
+// named masks values that have the name of a secret. A quoted value ends with its quotation mark, any other value with
+// a blank.
 var named = []rule{
 	{[]string{`\"`}, regexp.MustCompile(`(?i)(` + secretWords + `\\"\s*:\s*)\\"` + inner + `\\"`),
 		`${1}\"` + masked + `\"`},
@@ -141,13 +144,15 @@ func maskNamed(text []byte) []byte {
 	return out
 }
 
-// parted is a text that is read by parts. It looks at each byte a fixed number of times, also if the text is one line.
+// parted is a text that is read part by part. It examines each byte a fixed number of times, even if the whole text is
+// one line.
 type parted struct {
 	text []byte
 	line int // the rest of the line that text begins with
 }
 
-// next takes the next part of the text: a line, or of an answer on one line an object. It is empty at the end.
+// next returns the next part of the text: a line, or one object of an answer that is written on one line. It is empty
+// at the end.
 func (p *parted) next() []byte {
 	if p.line == 0 {
 		p.line = len(p.text)
@@ -179,8 +184,8 @@ func hasLongPart(text []byte) bool {
 	return false
 }
 
-// maskRuns masks runs of base64's letters, in either alphabet and in lines, if they are a key or have a secret inside.
-// It also masks long words of such letters, as of a PEM block without its ends.
+// maskRuns masks runs of base64 characters that are a key or contain a secret. A run may use either alphabet and span
+// lines. It also masks long words of such characters, such as a PEM block without its first and last line.
 func maskRuns(text []byte, depth int) []byte {
 	const short, whole = 16, 60
 	var out []byte
@@ -235,7 +240,8 @@ func letters(text []byte) int {
 	return n
 }
 
-// breakAt returns the length of the end of a line that a text begins with, with the indent of the next line.
+// breakAt returns the length of the line break at the beginning of a text, with the indent of the next line. It is 0 if
+// the text does not begin with one.
 func breakAt(text []byte) int {
 	for _, br := range []string{"\n", "\r\n", `\n`, `\r\n`} {
 		if bytes.HasPrefix(text, []byte(br)) {
@@ -255,7 +261,7 @@ func (r rule) possible(lower []byte) bool {
 	return r.near == nil
 }
 
-// longest is the length of a run that is decoded. A longer one is masked unless it is hexadecimal.
+// longest is the length of the longest run that is decoded. A longer run is masked unless it is hexadecimal.
 const longest = 1 << 20
 
 // secretRun reports whether a run of base64's letters is a key or the encoding of a secret.
@@ -293,8 +299,8 @@ func secretRun(r string, depth int) bool {
 	return false
 }
 
-// secretInside reports whether a decoded text is compressed or has a secret. No text of ours has compressed parts, and
-// a reader could not look through them.
+// secretInside reports whether a decoded text is compressed or has a secret. Texts of Tombolo have no compressed parts,
+// and they could not be searched for secrets.
 func secretInside(inside []byte, depth int) bool {
 	if bytes.Contains(inside, []byte("\x1f\x8b\x08")) || bytes.HasPrefix(inside, []byte("\x78\x9c")) ||
 		bytes.HasPrefix(inside, []byte("\x28\xb5\x2f\xfd")) {
@@ -318,7 +324,7 @@ func mixed(text string) bool {
 		strings.ContainsAny(text, "0123456789")
 }
 
-// maskValue masks the strings of a decoded object. The value of a secret's name is masked as a whole.
+// maskValue masks the strings of a decoded object. It masks the whole value of a field that has the name of a secret.
 func maskValue(v any) any {
 	switch v := v.(type) {
 	case string:

@@ -16,14 +16,14 @@ func namesUsers(k kind) bool {
 	return k.Group == "" && slices.Contains([]string{"pods", "namespaces", "services"}, k.Resource)
 }
 
-// mentionsUsers reports whether objects of a kind have names of objects that do not exist, or that are in another
+// mentionsUsers reports whether objects of a kind contain names of objects that do not exist, or that are in another
 // cluster.
 func mentionsUsers(k kind) bool {
 	return slices.Contains([]string{"events", "serviceexports", "serviceimports", "resourceexports", "resourceimports"},
 		k.Resource)
 }
 
-// learnNames reads the names that are replaced. A cluster whose names are not all known is left out.
+// learnNames reads the names to replace. It leaves out a cluster of which not all names can be read.
 func (c *cluster) learnNames(ctx context.Context) {
 	for _, k := range kinds {
 		if c.dead || !namesUsers(k) && !mentionsUsers(k) {
@@ -100,7 +100,7 @@ func (c *cluster) objects(ctx context.Context, k kind, namespaces []string) {
 	}
 }
 
-// list reads the objects of a kind, by pages. With an error it returns the objects up to then.
+// list reads the objects of a kind, page by page. Together with an error it returns the objects read until then.
 func (c *cluster) list(ctx context.Context, k kind, namespace string) ([]map[string]any, error) {
 	var all []map[string]any
 	var bad error

@@ -28,15 +28,15 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
-// kind is a kind of objects that a bundle has, with the fields that are written. A field that is not listed is not
-// written, whatever a version of Kubernetes or a user puts there.
+// kind is a kind of objects that a bundle has, with the fields that are written. A field that is not listed is never
+// written, even if a later version of Kubernetes or a user adds it.
 type kind struct {
 	schema.GroupVersionResource
-	// like is a pointer to a type of ours or Kubernetes'. Its fields are written, but for
-	// fields without a schema.
+	// like is a pointer to a Go type of Tombolo or Kubernetes. The type's fields are written, except fields without a
+	// schema.
 	like any
 	// fields are paths, for kinds with fields that no reader of a bundle needs. A path goes through lists. It ends at a
-	// value or a list of values; behind it ".*" stands for a map of values.
+	// value or a list of values; ".*" at the end stands for a map of values.
 	fields string
 	// own are further paths for Pods of Tombolo.
 	own string
@@ -177,8 +177,8 @@ const metadata = "apiVersion kind metadata.name metadata.namespace metadata.uid 
 	"metadata.creationTimestamp metadata.deletionTimestamp metadata.finalizers metadata.labels.* " +
 	"metadata.ownerReferences.kind metadata.ownerReferences.name metadata.ownerReferences.controller"
 
-// annotations are the keys of annotations that are written, as far as they have one of these prefixes or names.
-// AnnotationService and AnnotationExported are not: they have annotations of users.
+// annotations are keys, and prefixes of keys, of annotations that are written. AnnotationService and AnnotationExported
+// are not among them, since they contain annotations of users.
 var annotations = []string{
 	multicluster.AnnotationGateway, multicluster.AnnotationGatewayIP, multicluster.AnnotationImportedService,
 	multicluster.AnnotationImportedACNP, multicluster.AnnotationImportedPolicy, multicluster.AnnotationClusterID,
@@ -278,8 +278,8 @@ func maskObject(o map[string]any) map[string]any {
 	return o
 }
 
-// take copies the value at a path from one object into another, through lists. At the end of a path, take
-// leaves out everything but a value or a list of values; at a "*", everything but values of a map.
+// take copies the value at a path from one object into another, through lists. At the end of a path it copies only a
+// value or a list of values; at a "*" it copies only the values of a map.
 func take(from, to map[string]any, path []string) {
 	value, ok := from[path[0]]
 	if !ok || value == nil {
@@ -339,7 +339,7 @@ func plain(v any) bool {
 	return scalar(v)
 }
 
-// clearRaw removes the values of a typed object that have no schema: other objects and bytes.
+// clearRaw removes the fields of a typed object that have no schema: embedded objects and bytes.
 func clearRaw(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -1,4 +1,4 @@
-// Package heartbeat writes what a program is, with the time, into an object of its own in the API server.
+// Package heartbeat writes the state of a program into an object of its own in the API server, with the time.
 package heartbeat
 
 import (
@@ -20,7 +20,7 @@ import (
 const (
 	// Every is how often the object is written.
 	Every = time.Minute
-	// look is how often State is compared, and how long a write that failed waits for the next one.
+	// look is the interval at which State is compared. It is also the time until a failed write is repeated.
 	look = 5 * time.Second
 	// timeout bounds one write.
 	timeout = 15 * time.Second
@@ -36,13 +36,14 @@ type Writer struct {
 	Name string
 	// Owner is the field manager of server-side apply. Fields that it no longer writes are removed.
 	Owner string
-	// Look returns the object, with its kind and name. It is written as JSON. Nothing is written if it is nil.
+	// Look returns the object to write, with its kind and name. It is written as JSON. If it is nil, nothing is written.
 	Look func(context.Context) (any, error)
 	// Interval is the time between two writes; Every if it is nil.
 	Interval func() time.Duration
 	Log      *slog.Logger
 
-	// State returns what is not to wait for the end of the minute: a change of it is written at once.
+	// State returns a text for the part of the state that must not wait for the next minute. If it changes, the object is
+	// written at once.
 	State func() string
 
 	// Wrote is called after each write, if it is not nil.
@@ -77,7 +78,7 @@ func (w *Writer) Run(ctx context.Context) {
 	for due := time.Now(); ; {
 		if now := w.State(); !time.Now().Before(due) || now != state {
 			err := w.write(ctx)
-			// The Nodes of a cluster that started at the same time do not write at the same time for long.
+			// The random part prevents Nodes that started at the same time from writing at the same time for long.
 			every := Every
 			if w.Interval != nil {
 				every = w.Interval()

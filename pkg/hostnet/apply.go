@@ -138,7 +138,8 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 			continue
 		}
 		there[p] = true
-		// Of a version of IP that the link is to have no address of, only a former held address goes: it is deprecated.
+		// The Node should have no address of this version of IP on the link. Only a former held address is removed: it is
+		// deprecated.
 		wasHeld := p.IsSingleIP() && (p.Addr().Is4() || addr.PreferedLft == 0)
 		if slices.Contains(addresses, p) || want.Shared || !families[p.Addr().Is4()] && !wasHeld {
 			continue
@@ -230,7 +231,8 @@ const forwarding6 = "net/ipv6/conf/all/forwarding"
 type routerLinks struct {
 	// names has the links that have had a route from router advertisements.
 	names map[string]bool
-	// found has the numbers of the links that have one in this comparison. It is nil until the routes have been read.
+	// found has the indexes of the links that have been seen in this comparison. It is nil until the routes have been
+	// read.
 	found map[int]bool
 }
 
@@ -267,7 +269,7 @@ func (l *routerLinks) keep(a *applier) bool {
 	return true
 }
 
-// acceptRouters lets a link accept router advertisements. A port of a userspace switch is left alone, since its packets
+// acceptRouters lets a link accept router advertisements. It leaves out a port of a userspace switch, since its packets
 // are not the host's.
 func (a *applier) acceptRouters(name string) bool {
 	if slices.ContainsFunc(a.want.Links, func(l Link) bool { return l.Name == name && l.NoAddresses }) {

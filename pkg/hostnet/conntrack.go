@@ -15,9 +15,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Connections that the host's kernel tracks. There may be a million, so they are read one after the other, and no list
-// is kept. The kernel selects them by a filter (Linux 5.8 for protocols, 5.13 for translations). An older kernel
-// ignores the filter, so each connection is judged here as well.
+// These functions read connections that the host's kernel tracks. There may be a million, so connections are read one
+// after the other, and no list is kept. The kernel selects them by a filter (Linux 5.8 for protocols, 5.13 for
+// translations). An older kernel ignores the filter, so each connection is checked here as well.
 
 // connection is a connection that the kernel tracks.
 type connection struct {
@@ -36,7 +36,7 @@ const (
 	datagramConnections                           // UDP
 )
 
-// Numbers of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h that the libraries lack.
+// These are constants of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h that the libraries lack.
 const (
 	ctaFilter          = 25
 	ctaFilterOrigFlags = 1
@@ -68,8 +68,8 @@ func socketFamily(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// listConnections calls each for every connection of a family and a filter. key names the connection to the kernel. It
-// is valid during the call.
+// listConnections calls each for every connection of a family that matches a filter. key identifies the connection to
+// the kernel. It is valid only during the call.
 func listConnections(family uint8, filter connectionFilter, each func(c connection, key []byte)) error {
 	req := connectionRequest(family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	for _, a := range filter.attributes() {
@@ -83,7 +83,8 @@ func listConnections(family uint8, filter connectionFilter, each func(c connecti
 	})
 }
 
-// connectionRequest begins a request about connections of a family, which the filter for protocols needs.
+// connectionRequest begins a request about connections of a family. The kernel filters by protocol only if the request
+// names a family.
 func connectionRequest(family uint8, operation, flags int) *nl.NetlinkRequest {
 	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|operation, flags)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
@@ -124,7 +125,7 @@ func endOf(tuple []byte, v4, v6, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(ip, number)
 }
 
-// nested returns the value of an attribute that is nested in others; nil without such an attribute. It allocates no
+// nested returns the value of an attribute that is nested in others, or nil without such an attribute. It allocates no
 // memory.
 func nested(value []byte, path ...uint16) []byte {
 	for _, kind := range path {
@@ -175,8 +176,8 @@ func endConnections(family uint8, filter connectionFilter, match func(connection
 	return ended, nil
 }
 
-// endDatagrams ends connections of UDP of the host. A failure is not the translation's: it is reported, and the caller
-// tries again.
+// endDatagrams ends UDP connections of the host. A failure concerns only these connections: it is reported, and the
+// caller tries again.
 func (t *translatedTable) endDatagrams(a *applier, filter connectionFilter, which func(connection) bool) (done bool) {
 	object := problem.Object{Kind: "connections", Name: "udp"}
 	ended, err := t.end(socketFamily(t.ip.example), filter, func(c connection) bool {

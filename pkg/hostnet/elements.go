@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// element is the place of a translation in a map, or an address in a set. There may be forty thousand, so it has
-// numbers instead of names and pointers.
+// element is an entry of a map with translations, or of a set with addresses. There may be forty thousand elements, so
+// they contain numbers in place of names and pointers.
 type element struct {
 	in       uint8 // place of the map's or set's name in places
 	protocol uint8 // 0 in a set
@@ -41,7 +41,7 @@ var places = []string{nodePortIn, nodePortOut, externalIn, externalOut, external
 var protocolNames = map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}
 
 // protocolOf returns the number of a protocol by its name, or by its number as text, which nft prints where there is no
-// /etc/protocols. Of another protocol it is 0.
+// /etc/protocols. For an unknown protocol it returns 0.
 func protocolOf(text string) uint8 {
 	switch text {
 	case "tcp", "6":

@@ -47,8 +47,8 @@ type syscallMessage struct {
 	data []byte
 }
 
-// subscribe opens the sockets of the events that a Manager compares for: its own things in
-// the network stack, and its nftables table.
+// subscribe opens the sockets for the events that make a Manager compare: about the links, addresses and routes that it
+// configures, and about its nftables tables.
 func (e *events) subscribe() ([]subscription, error) {
 	stack, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,

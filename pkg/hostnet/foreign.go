@@ -16,8 +16,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// The nftables of other programs, which may drop what the host forwards for Pods, or need a sysctl. iptables writes
-// nftables as well, unless it is of the variant legacy. They are read from the kernel, and never changed.
+// These functions examine nftables of other programs, which may drop packets that the host forwards for Pods, or need a
+// sysctl. iptables writes nftables as well, except for its variant legacy. They read the tables from the kernel, and
+// never change them.
 
 // foreignChain is a chain of nftables of another program.
 type foreignChain struct {
@@ -59,7 +60,8 @@ func foreignChains() (out []foreignChain, err error) {
 	return out, err
 }
 
-// names reports whether a rule in the table of a chain names a link. The rule may be in a chain that this one calls.
+// names reports whether a rule in the chain's table names a link. It examines the whole table, since the chain may call
+// another one with the rule.
 func (c foreignChain) names(link string) (found bool, err error) {
 	request := []nl.NetlinkRequestData{nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(c.table))}
 	err = listNFT(unix.NFT_MSG_GETRULE, c.family, request, func(family byte, msg []byte) {
@@ -85,9 +87,9 @@ func listNFT(kind int, family byte, with []nl.NetlinkRequestData, each func(fami
 	})
 }
 
-// forwarding reports chains of other programs that drop what the host forwards for Pods. Their rules are not evaluated:
-// a chain whose table has a rule that names the gateway port counts as one that lets Pods' packets pass. If the chains
-// cannot be listed, the problems of the comparison before stay.
+// forwarding reports chains of other programs that drop packets which the host forwards for Pods. It does not evaluate
+// their rules: if a rule in the chain's table names the gateway port, the chain counts as letting Pods' packets pass.
+// If the chains cannot be listed, the problems of the previous comparison stay.
 func (a *applier) forwarding(before []problem.Problem) {
 	link := a.want.Masquerade.ExceptLink
 	if link == "" {
@@ -95,7 +97,8 @@ func (a *applier) forwarding(before []problem.Problem) {
 	}
 	chains, err := foreignChains()
 	if err != nil {
-		// A kernel without nftables is reported elsewhere. A list during which another program wrote is not complete.
+		// A kernel without nftables is reported elsewhere. If another program wrote nftables meanwhile, the list is not
+		// complete.
 		for _, p := range before {
 			if p.Reason == reasonForwardDrop {
 				a.noted = append(a.noted, p)
@@ -123,8 +126,8 @@ func (a *applier) forwarding(before []problem.Problem) {
 	}
 }
 
-// versionsOf returns the versions of IP that a link should have addresses of. A link that keeps its addresses counts as
-// one with IPv4.
+// versionsOf returns the versions of IP of the addresses that a link should have. A link that keeps its addresses
+// counts as one with IPv4.
 func (a *applier) versionsOf(link string) (out []version) {
 	for _, ip := range versions {
 		if slices.ContainsFunc(a.want.Links, func(l Link) bool {
@@ -140,7 +143,7 @@ func (a *applier) versionsOf(link string) (out []version) {
 }
 
 // othersMapPorts reports whether the plugin portmap has opened ports of the Node, which may need route_localnet. It
-// returns true if that is not known: portmap sets the sysctl only when it adds a Pod.
+// also returns true if the chains cannot be read: portmap would not set the sysctl again until it adds a Pod.
 func othersMapPorts() bool {
 	chains, err := foreignChains()
 	if err != nil {

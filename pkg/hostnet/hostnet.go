@@ -1,4 +1,4 @@
-// Package hostnet is the one writer of the Node's own network configuration: addresses, MTU and state of links, routes
+// Package hostnet is the only writer of the Node's own network configuration: addresses, MTU and state of links, routes
 // and a rule for them, permanent neighbours and neighbour proxies, sysctls, and the nftables tables "ip tombolo", "ip6
 // tombolo", "netdev tombolo", "inet tombolo-services" and "inet tombolo-hostports", with "ip6 tombolo-services" and
 // "ip6 tombolo-hostports" for IPv6. It gets the desired state, compares it with the kernel's, and sends the difference.
@@ -11,8 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// RouteProtocol marks the routes that are ours (rtm_protocol, rtnetlink(7)); only routes
-// with this number are ever removed.
+// RouteProtocol marks this package's routes (rtm_protocol, rtnetlink(7)). It removes only routes with this number.
 const RouteProtocol netlink.RouteProtocol = 0x74
 
 // forwardTable is the routing table of Forwarded. forwardPriority is the priority of the rule that leads to it, before
@@ -29,8 +28,7 @@ const tableName = "tombolo"
 type Desired struct {
 	Links  []Link
 	Routes []Route
-	// Forwarded are routes for packets that the host forwards. Packets from the host itself take the routes of the main
-	// table.
+	// Forwarded are routes for packets that the host forwards. The host's own packets take the routes of the main table.
 	Forwarded []Route
 	Neighbors []Neighbor
 	// Sysctls by path below /proc/sys, such as "net/ipv4/conf/antrea-gw0/rp_filter".
@@ -53,22 +51,23 @@ type Link struct {
 	Name string
 	MTU  int  // 0 leaves it as it is
 	Up   bool // false leaves it as it is
-	// Addresses with their prefix lengths. When there are any, others of the same family are removed, and single
-	// addresses of both families, which may have been held. A Shared link keeps them.
+	// Addresses are the desired addresses, with their prefix lengths. If there are any, other addresses of the same family
+	// are removed. Single addresses of both families are removed too, since they may have been held. A Shared link keeps
+	// all other addresses.
 	Addresses []netip.Prefix
-	// Held are further addresses, which the host has for a time. Clients on the links whose networks have them find the
-	// host. The host's own packets of IPv6 have other sources.
+	// Held are further addresses that the host has for some time. The host answers for them on the links whose networks
+	// contain them. The host's own IPv6 packets have other sources.
 	Held []netip.Addr
 	// Shared leaves addresses that others have put there.
 	Shared bool
-	// NoAddresses is set if the link is a port of a userspace switch. It should have no address, and the host's own
-	// stack must not see the packets that arrive on it: the switch reads them too, and hands over packets for the host.
-	// Desired routes replace routes by this link, which Linux keeps in IPv6.
+	// NoAddresses is set if the link is a port of a userspace switch. Such a link should have no address. The host's own
+	// network stack must not handle the packets that arrive on it, since the switch handles them and passes packets for
+	// the host on. Desired routes replace routes through this link, which Linux keeps in IPv6.
 	NoAddresses bool
-	// Guards are the names of the links, this one among them, through which packets to the link's addresses are
-	// accepted; empty for any link. Packets through another link did not pass the link's function, such as decryption.
-	// A link that will have the same address later is among them from the beginning, since its packets must not wait
-	// for nft, which may take seconds.
+	// Guards are the names of the links, this one among them, through which packets to the link's addresses are accepted;
+	// empty for any link. Packets through another link were not processed by the link, for example not decrypted. A link
+	// that will have the same address later is listed from the beginning, since its packets must not wait for nft, which
+	// may take seconds.
 	Guards []string
 }
 
@@ -102,28 +101,28 @@ type Masquerade struct {
 	ExceptLink string
 }
 
-// Behind names sources behind one link, through which alone their packets come to the host. Linux has no rp_filter for
-// IPv6. The zero value desires nothing.
+// Behind lists sources whose packets may come to the host only through one link. Linux has no rp_filter for IPv6. The
+// zero value means no such rule.
 type Behind struct {
 	Sources []netip.Prefix
 	// Link is that link: the gateway port. Packets from Sources through another link are dropped, unless they belong to a
-	// connection that the host knows. Answers to the host's own requests may take another way than the requests.
+	// connection that the host knows. Answers to the host's own requests may take another path than the requests.
 	Link string
 	// To limits the packets to some destinations, if the sources are also used outside.
 	To []netip.Prefix
 }
 
 // Egress names packets that must not leave through a link, whether the host or a userspace switch sends them. The
-// switch's packets pass no other hook of netfilter. It needs Linux 5.16.
+// netfilter hook for egress (Linux 5.16) is the only one that packets of a userspace switch pass.
 type Egress struct {
 	Link string
 	Drop []netip.Prefix // IPv4 destinations
 }
 
 // Tunnels are the tunnels of a userspace switch, which sends their packets through a link of its own. The switch learns
-// the MAC of a next hop from the ARP answers that it carries for the host. It drops a packet for which it has to ask
-// itself: the first packet of a tunnel. So the host asks before there is one, and again before the switch forgets
-// (tnl/neigh/aging in ovs-vswitchd(8), 15 minutes).
+// the MAC of a next hop from the ARP answers that it carries for the host. If it does not know the MAC, it sends a
+// request and drops the packet, which is the first one of the tunnel. So the host asks for the MAC before there are
+// packets, and again before the switch's entry expires (tnl/neigh/aging in ovs-vswitchd(8), 15 minutes).
 type Tunnels struct {
 	Link  string       // the local port of the switch's underlay bridge, such as "br-eth1"
 	Peers []netip.Addr // where the tunnels end

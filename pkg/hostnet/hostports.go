@@ -10,9 +10,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/family"
 )
 
-// Ports of the Node that lead to its Pods (hostPort). The host translates the destination of a packet to the Pod's
-// address, and the packet enters the switch by the gateway port with its real source. Only packets to an address of the
-// Node are translated. The chains come before the chains of Services: a hostPort wins over a node port.
+// This file opens ports of the Node that lead to its Pods (hostPort). The host translates the destination of a packet
+// to the Pod's address, and the packet enters the switch through the gateway port with its real source. Only packets to
+// an address of the Node are translated. The chains come before the chains of Services: a hostPort wins over a node
+// port.
 
 // hostPortsTable is the name of the tables, of the family inet for IPv4 and of ip6 for IPv6.
 const hostPortsTable = "tombolo-hostports"
@@ -31,7 +32,7 @@ var hostPortMaps = map[string]string{
 
 // HostPorts are the conditions under which packets are translated.
 type HostPorts struct {
-	// Link is the gateway port, by which translated packets leave. Without it no table is wanted.
+	// Link is the gateway port, through which translated packets leave. Without it there is no table.
 	Link string
 	// Families are the versions of IP that have a table.
 	Families family.Families
@@ -41,8 +42,8 @@ type HostPorts struct {
 
 // HostPort is a port of the Node that leads to a Pod.
 type HostPort struct {
-	// Address is an address of the Node. The zero address stands for every address, loopback's too. At ::1 the port
-	// is for processes with another source address.
+	// Address is an address of the Node. The zero address stands for every address, including loopback addresses. At ::1
+	// only processes with another source address can use the port.
 	Address  netip.Addr
 	Protocol string // tcp, udp or sctp
 	Port     uint16
@@ -74,7 +75,8 @@ func hostPortsOf(h HostPorts, ip version) contents {
 		local := "meta nfproto ipv4 fib daddr type local "
 		switch {
 		case ip.family == knftables.IPv6Family && hook == knftables.OutputHook:
-			// Replies to ::1, and from fe80::/10, would find no way back. A process that asks ::1 with another source does.
+			// Replies to ::1 and fe80::/10 would not come back to the process. So these rules do not translate packets from ::1
+			// or to fe80::/10. A process that connects to ::1 from another source can use the port.
 			local = "ip6 saddr != ::1 ip6 daddr != fe80::/10 fib daddr type local "
 		case ip.family == knftables.IPv6Family:
 			local = "ip6 daddr != { ::1, fe80::/10 } fib daddr type local "
@@ -90,8 +92,8 @@ func hostPortsOf(h HostPorts, ip version) contents {
 	return out
 }
 
-// MapPorts declares the ports of an owner, such as a Pod's interface, and returns at once. Nothing is written before
-// PortsLoaded.
+// MapPorts declares the ports of an owner, such as a Pod's interface, and returns at once. The tables are written only
+// after PortsLoaded.
 func (m *Manager) MapPorts(owner string, list []HostPort) {
 	declare(m.hostPorts, owner, func(yield func(element, netip.AddrPort) bool) {
 		for _, p := range list {
@@ -106,7 +108,7 @@ func (m *Manager) MapPorts(owner string, list []HostPort) {
 	})
 }
 
-// PortsLoaded declares that every owner was declared once: what no owner has may be removed from now on.
+// PortsLoaded reports that every owner has been declared once. From then on ports without an owner may be removed.
 func (m *Manager) PortsLoaded() {
 	for _, t := range m.hostPorts {
 		t.declared.setLoaded()

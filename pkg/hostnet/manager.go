@@ -43,8 +43,8 @@ const tableRetry = time.Second
 // settle is how long events are gathered before a comparison.
 const settle = 5 * time.Millisecond
 
-// Manager brings the kernel's configuration to what was Set, and keeps it there. All
-// methods may be called at any time, from any goroutine.
+// Manager makes the kernel's configuration equal to the state of the last Set, and keeps it so. Any goroutine may call
+// its methods at any time.
 type Manager struct {
 	opts Options
 	log  *slog.Logger
@@ -85,8 +85,8 @@ func New(opts Options) *Manager {
 	return m
 }
 
-// Set declares what the Node should have and returns at once. Nothing is touched before
-// the first Set, and nothing is done when d is what was Set before.
+// Set declares the desired configuration of the Node and returns at once. The Manager changes nothing before the first
+// Set. A Set with the same state as before has no effect.
 func (m *Manager) Set(d Desired) {
 	if m.want.Set(d) {
 		desired.Signal(m.events.all)
@@ -162,8 +162,8 @@ func (m *Manager) problems() []problem.Problem {
 	return slices.Concat(failed, m.stack.pending, m.table.pending, noted)
 }
 
-// Changed is signalled when links, addresses or routes of the Node may have changed, through any program. It has room
-// for one signal and one listener.
+// Changed gets a signal when any program may have changed links, addresses or routes of the Node. It has room for one
+// signal, and is for one receiver.
 func (m *Manager) Changed() <-chan struct{} { return m.events.changed }
 
 // Stats returns what has been done so far.
@@ -173,8 +173,8 @@ func (m *Manager) Stats() Stats {
 	return m.stats
 }
 
-// Run compares and mends until ctx ends; it returns nil then, and an error if the kernel
-// cannot be asked at all.
+// Run compares and repairs until ctx ends, and then returns nil. It returns an error if it cannot read the kernel's
+// state at all.
 func (m *Manager) Run(ctx context.Context) error {
 	if err := m.enter(); err != nil {
 		return err

@@ -31,9 +31,9 @@ const (
 	behindToSet     = "behindto"
 )
 
-// families are the families in which we have a table, in the order of their comparison. The first sees all packets of a
-// link, also a userspace switch's. It keeps packets that are to be encrypted from leaving in plain text, so it waits
-// for no other. The others see packets that pass the host's own stack.
+// families are the families in which we have a table, in the order of their comparison. The first one applies to all
+// packets of a link, even a userspace switch's. It prevents packets that have to be encrypted from leaving in plain
+// text, so it must not wait for the others. The others apply to packets that pass the host's own network stack.
 var families = []knftables.Family{knftables.NetDevFamily, knftables.IPv4Family, knftables.IPv6Family}
 
 // version is a version of IP in nft's words.
@@ -121,8 +121,8 @@ func contentsOf(family knftables.Family, d Desired) contents {
 	return contents{chains, sets}
 }
 
-// behindOf returns the rule that drops packets which come through another link than their sources' packets do, and adds
-// its sets. Packets through "lo" are the host's own.
+// behindOf returns the rule that drops packets of some sources unless they come through the right link, and adds its
+// sets. Packets through "lo" are the host's own.
 func behindOf(ip version, behind Behind, sets map[string]nftSet) string {
 	sources, to := elements(behind.Sources, ip.has), elements(behind.To, ip.has)
 	if len(sources) == 0 {
@@ -139,7 +139,8 @@ func behindOf(ip version, behind Behind, sets map[string]nftSet) string {
 	return rule + " ct state invalid,new,untracked drop"
 }
 
-// guardsOf returns the rules that drop packets which come by some links, and adds their set.
+// guardsOf returns the rules that drop packets that come through a link that is no guard of their destination, and adds
+// their set.
 func guardsOf(family knftables.Family, links []Link, sets map[string]nftSet) []string {
 	ip := versions[family]
 	var uplinks, rules []string
@@ -227,7 +228,7 @@ type table struct {
 // nodeTables are our nftables tables without translations.
 type nodeTables map[knftables.Family]*table
 
-// apply compares our tables when they may differ: each look at one runs the nft program several times. It calls
+// apply compares our tables if they may differ, since each comparison runs the nft program several times. It calls
 // compared after each table.
 func (ts nodeTables) apply(a *applier, compared func(knftables.Family)) {
 	for _, family := range families {
@@ -279,8 +280,8 @@ func (t *table) apply(a *applier, family knftables.Family) {
 	t.dirty = false
 }
 
-// difference returns the transaction that brings the table to what it should be, and what
-// it does in words; no words mean that there is nothing to do.
+// difference returns the transaction that makes the table equal to the desired one, and a text about the changes. An
+// empty text means that no change is needed.
 func (r *ruleset) difference(ctx context.Context, want contents) (*knftables.Transaction, []string, error) {
 	tx := r.nft.NewTransaction()
 	haveChains, err := r.list(ctx, "chains")

@@ -25,8 +25,9 @@ type proxy struct {
 	ip   netip.Addr
 }
 
-// proxySysctls are the parameters of a link with proxies, and Linux' own values. An answer would wait up to
-// proxy_delay, in hundredths of a second. Proxies of other programs need the shared parameters, too.
+// proxySysctls are the kernel parameters of a link with proxies, and the values that Linux sets. With Linux's
+// proxy_delay, in hundredths of a second, an answer would wait. Parameters marked as shared are needed by proxies of
+// other programs, too.
 var proxySysctls = []struct {
 	before, after, value, initial string
 	shared                        bool
@@ -37,8 +38,8 @@ var proxySysctls = []struct {
 // proxyUsers are the programs whose proxies a link has.
 type proxyUsers struct{ ours, others bool }
 
-// proxies has the host answer for held addresses of IPv6 on the links whose networks have them, if the links that hold
-// them have got them. The kernel sends no events about proxies.
+// proxies makes the host answer for held IPv6 addresses on the links whose networks contain them, once the addresses
+// are set. The kernel sends no events about proxies.
 func (a *applier) proxies(everything bool) {
 	holds := func(l Link) bool { return slices.ContainsFunc(l.Held, netip.Addr.Is6) }
 	if !everything && !slices.ContainsFunc(a.want.Links, holds) {
@@ -82,7 +83,8 @@ func (a *applier) proxies(everything bool) {
 			continue // it is gone, and its proxies with it
 		}
 		name := link.Attrs().Name
-		// Before proxies are removed: an agent that starts again between the two finds them, and sets the parameters.
+		// The parameters are set before proxies are removed. If the agent stops between the two, the next one finds the
+		// remaining proxies, and sets the parameters again.
 		a.proxySysctls(name, links[index])
 		for p := range want {
 			if p.link == index && !ours[p] && !others[p] {
@@ -133,8 +135,8 @@ func remedied(err error, format string, args ...any) error {
 	return fmt.Errorf("%w: %s", err, fmt.Sprintf(format, args...))
 }
 
-// proxySysctls sets the parameters of a link with our proxies. On another link it gives parameters that no program
-// needs the values of new links.
+// proxySysctls sets the parameters of a link with our proxies. On another link it resets them to the values of new
+// links, except parameters that other programs need.
 func (a *applier) proxySysctls(link string, users proxyUsers) {
 	for _, s := range proxySysctls {
 		key, want := s.before+link+s.after, s.value

@@ -28,7 +28,7 @@ func (k routeKey) String() string {
 	return fmt.Sprintf("%s metric %d", k.dst, k.metric)
 }
 
-// routes adds and replaces routes, and removes our routes that are no longer desired. It leaves destinations alone for
+// routes adds and replaces routes, and removes our routes that are no longer desired. It leaves out destinations for
 // which another program has a route.
 func (a *applier) routes() {
 	a.routesIn(unix.RT_TABLE_MAIN, "route", a.want.Routes)
@@ -38,8 +38,8 @@ func (a *applier) routes() {
 }
 
 // forwardRule makes forwarded packets of a family use forwardTable first: all packets except packets from "lo", which
-// are the host's own. Ours have our priority, too. Rules of other programs may lead
-// there, too. A kernel without IPv6 has no rules of it.
+// are the host's own. A rule with forwardPriority is ours; rules of other programs may lead to the table, too. A kernel
+// without IPv6 has no IPv6 rules.
 func (a *applier) forwardRule(family int, of func(netip.Addr) bool) {
 	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
 	wanted := slices.ContainsFunc(a.want.Forwarded, func(r Route) bool { return of(r.Dst.Addr()) })
@@ -124,7 +124,8 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 	}
 }
 
-// connectedFirst returns routes in the order in which they are added: gateways may be reached by connected routes.
+// connectedFirst returns routes in the order in which they are added. Routes without a gateway come first, since
+// gateways may be reached through them.
 func connectedFirst(list []Route) []Route {
 	ordered := slices.Clone(list)
 	slices.SortStableFunc(ordered, func(x, y Route) int {
@@ -133,8 +134,8 @@ func connectedFirst(list []Route) []Route {
 	return ordered
 }
 
-// left reports whether the host's addresses have left a link. Linux removes a link's IPv4 routes with its last address.
-// Its IPv6 routes by a gateway stay, and nothing is reached by them.
+// left reports whether the host's addresses have moved away from a link. Linux removes a link's IPv4 routes with its
+// last address. Its IPv6 routes with a gateway stay, but do not work.
 func (a *applier) left(index int) bool {
 	return slices.ContainsFunc(a.want.Links, func(l Link) bool {
 		if !l.NoAddresses {

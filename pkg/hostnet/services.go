@@ -13,7 +13,8 @@ import (
 
 // Services for clients outside of the Pods' network. The host translates the destination of a packet to an entry of the
 // switch, before kube-proxy or Antrea would translate it (their chains have priorities -100 and -101). So two programs
-// can serve the same Services at one time. Connection tracking keeps a connection with the program that translated it.
+// can serve the same Services at the same time. Connection tracking keeps a connection with the program that translated
+// it.
 //
 // The table has an element for each port in each of its maps, of which there may be ten thousand. It is a table of its
 // own that is written by differences: what was written is remembered, and it is read at the start, and again when
@@ -50,8 +51,8 @@ var serviceSets = map[string]string{externalSet: "ipv4_addr"}
 
 // Services are the conditions under which packets are translated.
 type Services struct {
-	// Link is the gateway port. Packets that come by it are not translated, and translated packets leave by it. Without it
-	// no table is wanted.
+	// Link is the gateway port. Packets that come through it are not translated, and translated packets leave through it.
+	// Without it there is no table.
 	Link string
 	// Families are the versions of IP that have a table.
 	Families family.Families
@@ -76,8 +77,8 @@ type Translation struct {
 	Address  netip.Addr // an external address; the zero address stands for NodeAddresses
 	Protocol string     // tcp, udp or sctp
 	Port     uint16
-	// To is the destination of packets from other machines, ToOwn of packets of the Node's own processes. The zero value
-	// leaves packets as they are.
+	// To is the destination for packets from other machines, and ToOwn the destination for packets of the Node's own
+	// processes. With the zero value packets stay as they are.
 	To, ToOwn netip.AddrPort
 }
 
@@ -109,8 +110,8 @@ func newServicesTable(ip version) *translatedTable {
 	}
 }
 
-// Translate declares the translations of an owner, such as a Service, and returns at once. Nothing is written before
-// TranslationsLoaded.
+// Translate declares the translations of an owner, such as a Service, and returns at once. The tables are written only
+// after TranslationsLoaded.
 func (m *Manager) Translate(owner string, list []Translation) {
 	declare(m.services, owner, func(yield func(element, netip.AddrPort) bool) {
 		for _, one := range list {
@@ -121,7 +122,8 @@ func (m *Manager) Translate(owner string, list []Translation) {
 	})
 }
 
-// TranslationsLoaded declares that every owner was declared once: what no owner has may be removed from now on.
+// TranslationsLoaded reports that every owner has been declared once. From then on translations without an owner may be
+// removed.
 func (m *Manager) TranslationsLoaded() {
 	for _, t := range m.services {
 		t.declared.setLoaded()
@@ -144,7 +146,7 @@ func servicesOf(s Services, ip version) contents {
 	slices.Sort(nodes)
 	nodes = slices.Compact(nodes)
 	local := hostsOf(s.NodeAddresses)
-	// Packets to 127.0.0.0/8 may leave by a link with route_localnet. There is nothing like it for ::1.
+	// Packets to 127.0.0.0/8 may leave through a link with route_localnet. There is no such setting for ::1.
 	local = append(local, netip.MustParsePrefix("127.0.0.0/8"))
 	out.sets[nodeSet] = nftSet{ip.addresses, nil, nodes}
 	out.sets[ownSet] = nftSet{ip.addresses, []knftables.SetFlag{knftables.IntervalFlag}, elements(local, ip.has)}
@@ -154,13 +156,13 @@ func servicesOf(s Services, ip version) contents {
 			ip.header+" daddr @"+addresses+" dnat "+ip.header+" to meta l4proto . th dport map @"+nodePorts,
 		)}
 	}
-	// The switch has translated the packets that come by the gateway port, if a Service has their destination.
+	// Packets that come through the gateway port have been translated by the switch, if they are to a Service.
 	out.chains["prerouting"] = translate(knftables.PreroutingHook, nodeSet, externalIn, nodePortIn,
 		"iifname "+link+" accept")
 	out.chains["output"] = translate(knftables.OutputHook, ownSet, externalOut, nodePortOut)
 	out.masqueradeLoopback(ip, link)
-	// A packet to a port that no Service has would go back to the router that has sent it, until its TTL ends. A Pod may
-	// ask another machine that has the address, and gets its answers.
+	// A packet to a port without a Service would go back to the router that sent it, until its TTL ends. A Pod may connect
+	// to another machine that has the address, and gets its answers.
 	out.chains["forward"] = nftChain{typ: knftables.FilterType, hook: knftables.ForwardHook,
 		priority: knftables.FilterPriority,
 		rules: []string{
@@ -174,7 +176,8 @@ func servicesOf(s Services, ip version) contents {
 	return out
 }
 
-// masqueradeLoopback gives translated packets of own processes to 127.0.0.1 a source that the switch can answer.
+// masqueradeLoopback changes the source of translated packets that the host's processes send to 127.0.0.1, since the
+// switch could not answer to a loopback address.
 func (c contents) masqueradeLoopback(ip version, link string) {
 	if ip.family == knftables.IPv4Family {
 		c.chains["postrouting"] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook,

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endDatagramsThrough ends connections of UDP to entries. Without the table the switch does not serve entries any more.
-// A client that keeps its port would send there for ever.
+// endDatagramsThrough ends UDP connections to entries after the removal of the table. Then the switch does not serve
+// entries any more. A client that keeps its port would otherwise send there for ever.
 func endDatagramsThrough(t *translatedTable, a *applier) (done bool) {
 	entries, ok := a.want.Services.entries(t.ip)
 	return ok &&
 		t.endDatagrams(a, translatedConnections, func(c connection) bool { return c.isThrough(entries) })
 }
 
-// datagrams are an address and port of UDP. The zero address stands for the addresses of the Node.
+// datagrams is an address and port of UDP. The zero address stands for all addresses of the Node.
 type datagrams struct {
 	address netip.Addr
 	port    uint16
 }
 
-// endStale ends connections of UDP that go past the translation. Connection tracking repeats the translation of the
+// endStale ends UDP connections whose translation is out of date. Connection tracking repeats the translation of the
 // first packet for as long as the client sends.
 func (s *translator) endStale(a *applier) {
 	if !s.known {
@@ -48,7 +48,8 @@ func (s *translator) endStale(a *applier) {
 	}
 }
 
-// LeadsTo reports whether a route to the entries leads to the link. Without it no packet to them can pass.
+// LeadsTo reports whether a route to the entries leads through the link. Without such a route packets to the entries
+// cannot pass.
 func LeadsTo(link string, entries netip.Prefix) (bool, error) {
 	gw, err := netlink.LinkByName(link)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -69,8 +70,8 @@ func LeadsTo(link string, entries netip.Prefix) (bool, error) {
 	return len(routes) > 0, nil
 }
 
-// OpenThrough counts the connections of the host that were translated to entries and have not ended, without UDP, which
-// has no end.
+// OpenThrough returns the number of connections of the host that were translated to entries and have not ended. It
+// leaves out UDP, whose connections have no end.
 func OpenThrough(entries netip.Prefix) (int, error) {
 	n := 0
 	err := listConnections(socketFamily(entries.Addr()), translatedConnections, func(c connection, _ []byte) {
@@ -95,7 +96,8 @@ func (c connection) hasEnded() bool {
 		[]uint8{nl.TCP_CONNTRACK_SYN_SENT, nl.TCP_CONNTRACK_TIME_WAIT, nl.TCP_CONNTRACK_CLOSE}, c.tcp)
 }
 
-// valuesOf returns the destinations of an address and port, from other machines and of own processes.
+// valuesOf returns the translated destinations for an address and port: one for packets from other machines, and one
+// for packets of own processes.
 func (s *translator) valuesOf(d datagrams) (out []netip.AddrPort) {
 	for name := range s.table.maps {
 		if s.table.byAddress(name) != d.address.IsValid() {
@@ -108,14 +110,15 @@ func (s *translator) valuesOf(d datagrams) (out []netip.AddrPort) {
 	return out
 }
 
-// datagramsTo are the destinations that datagrams to an address are translated to, none if they are not.
+// datagramsTo has the destinations to which datagrams to an address are translated. Without a translation the list is
+// empty.
 type datagramsTo struct {
 	address netip.Addr // the zero address: one of the Node's
 	to      []netip.AddrPort
 }
 
-// staleDatagrams finds connections of UDP of the host whose translation is not the present one: connection tracking
-// repeats the first one for as long as the client sends.
+// staleDatagrams finds UDP connections of the host whose translation differs from the present one. Connection tracking
+// repeats the first translation for as long as the client sends.
 type staleDatagrams struct {
 	own   []netip.Addr
 	ports map[uint16][]datagramsTo

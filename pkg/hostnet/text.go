@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// OwnTables returns our nftables tables in the words of the program nft. The library reads rules without their text.
+// OwnTables returns our nftables tables as text of the program nft. The library cannot return the text of rules.
 func OwnTables(ctx context.Context) (string, error) {
 	list, err := nft(ctx, "list", "tables")
 	if err != nil {

@@ -23,7 +23,7 @@ func typesOf(types map[string]string, ip version) map[string]string {
 	return out
 }
 
-// translatedTable is a table with an element for each translation, which is written by differences.
+// translatedTable is a table with an element for each translation. Changes are written as differences.
 type translatedTable struct {
 	family   knftables.Family
 	ip       version
@@ -32,8 +32,8 @@ type translatedTable struct {
 	sets     map[string]string          // the same of sets with elements, which have addresses
 	contents func(Desired) contents     // all but the maps
 	local    func(Desired) []netip.Addr // the addresses of elements without an address
-	// removed follows the removal of the table, and is repeated until it reports that it is done. It is called once if an
-	// earlier agent may have removed the table.
+	// removed is called after the table has been removed, until it returns true. It is also called once if an earlier
+	// agent may have removed the table.
 	removed func(*translatedTable, *applier) (done bool)
 	// end ends connections of the host, of a family of sockets, that match.
 	end      func(family uint8, filter connectionFilter, match func(connection) bool) (ended int, err error)
@@ -54,7 +54,8 @@ func bothVersions(make func(version) *translatedTable) []*translatedTable {
 	return []*translatedTable{make(versions[knftables.IPv4Family]), make(versions[knftables.IPv6Family])}
 }
 
-// mostSearched is how many elements of an owner are searched one by one. A map takes longer for so few.
+// mostSearched is the largest number of elements of an owner for which a linear search is used. For so few elements it
+// is faster than a map.
 const mostSearched = 32
 
 // declare declares the elements of an owner in the table of each version of IP.
@@ -95,8 +96,8 @@ func (t *translatedTable) byAddress(name string) bool {
 	return strings.HasPrefix(t.maps[name], t.ip.addresses)
 }
 
-// translations are what owners have declared. There may be ten thousand owners with four elements each, so an owner has
-// no map of its own, and neither has an element.
+// translations has the declared translations of all owners. There may be ten thousand owners with four elements each,
+// so owners and elements have no maps of their own.
 type translations struct {
 	mu     sync.Mutex
 	owners map[string][]element
@@ -182,8 +183,8 @@ func (t *translations) setLoaded() {
 	}
 }
 
-// take returns the elements that have changed since the last call, with the value that each should have. The value of
-// an element that should not exist is the zero value.
+// take returns the elements that have changed since the last call, with the value that each should have. If an element
+// should not exist, its value is the zero value.
 func (t *translations) take() (changed map[element]destination, round uint64, loaded bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -220,7 +221,7 @@ func (t *translations) value(e element) destination {
 	return first.to
 }
 
-// allTranslated waits until the host has the translations that were declared for some tables, or refuses some.
+// allTranslated waits until the host has the declared translations of some tables, or has refused some.
 func (m *Manager) allTranslated(ctx context.Context, tables []*translatedTable) error {
 	var failed error
 	for _, t := range tables {

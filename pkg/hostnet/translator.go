@@ -25,8 +25,8 @@ type translator struct {
 	base    string // text of the contents that were written
 	known   bool   // written is what the kernel has, as far as events report
 	written map[element]destination
-	// due are the addresses and ports of UDP whose connections may go past the translation that is written. They stay
-	// until the connections have been looked at.
+	// due are the UDP addresses and ports with connections whose translation may differ from the written one. They stay
+	// until these connections have been checked.
 	due map[datagrams]bool
 	// cleared is set if nothing of the removed table is left, until the table is written again.
 	cleared bool
@@ -80,8 +80,8 @@ func (m *Manager) keepTranslated(ctx context.Context, t *translatedTable) error 
 	}
 }
 
-// apply brings the table to what it should be: changed are the elements that differ from what was wanted before, and
-// all returns all elements.
+// apply makes the table equal to the desired one. changed has the elements that differ from the previous desired state,
+// and all returns all elements.
 func (s *translator) apply(a *applier, changed map[element]destination, all func() map[element]destination) {
 	object := problem.Object{Kind: "nftables table", Name: string(s.table.family) + " " + s.table.name}
 	base := s.table.contents(a.want)
@@ -119,7 +119,8 @@ func (s *translator) apply(a *applier, changed map[element]destination, all func
 	s.wrote(changed)
 }
 
-// rewrite reads the table and brings it to what it should be, as a whole if it has other chains, rules or sets.
+// rewrite reads the table and makes it equal to the desired one. If it has other chains, rules or sets, the whole table
+// is written again.
 func (s *translator) rewrite(a *applier, object problem.Object, base contents, want map[element]destination) {
 	a.reads++
 	have, same, there, err := s.read(a.ctx, base)
@@ -247,7 +248,7 @@ func (s *translator) has(now map[element]destination) {
 	s.written = now
 }
 
-// note makes connections of UDP due, since their translation may be another one than before.
+// note makes UDP connections due whose translation may have changed.
 func (s *translator) note(e element) {
 	if e.protocol == unix.IPPROTO_UDP {
 		s.due[datagrams{e.address.ip(), e.port}] = true
@@ -299,8 +300,8 @@ func (s *translator) read(ctx context.Context, base contents) (have map[element]
 	return have, true, there, nil
 }
 
-// elements returns the elements of some maps of the table. If one is not ours, it returns false, and everything is to
-// be written again.
+// elements returns the elements of some maps of the table. If one is not ours, it returns false, and the whole table
+// has to be written again.
 func (s *translator) elements(ctx context.Context, named []string) (have map[element]destination, ours bool,
 	err error) {
 	have = map[element]destination{}

@@ -60,8 +60,8 @@ func ReadTransport(iface string) (Transport, error) {
 		if src, ok := netip.AddrFromSlice(r.Src); ok {
 			route.Source = src.Unmap()
 		}
-		// The host's routes to Pods of other Nodes, which are not part of the interface's configuration. Their source is the
-		// gateway port's address.
+		// These are the host's routes to Pods of other Nodes. They do not belong to the interface's configuration. Their
+		// source is the gateway port's address.
 		if r.Protocol == RouteProtocol && route.Source.IsValid() && !slices.ContainsFunc(t.Addresses,
 			func(p netip.Prefix) bool { return p.Addr() == route.Source }) {
 			continue
@@ -71,8 +71,8 @@ func ReadTransport(iface string) (Transport, error) {
 	return t, nil
 }
 
-// Addresses returns the addresses of this host without link-local addresses of IPv6, in the network namespace of the
-// calling thread, ordered.
+// Addresses returns the addresses of this host in order, in the network namespace of the calling thread. It leaves out
+// link-local IPv6 addresses.
 func Addresses() ([]netip.Addr, error) {
 	list, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -88,7 +88,7 @@ func Addresses() ([]netip.Addr, error) {
 	return slices.Compact(out), nil
 }
 
-// HasIPv6 reports whether the kernel has IPv6, switched on in the network namespace of the calling thread.
+// HasIPv6 reports whether IPv6 is switched on in the kernel, in the network namespace of the calling thread.
 func HasIPv6() (bool, error) {
 	off, err := sysctl.Get("net/ipv6/conf/all/disable_ipv6")
 	switch {
@@ -120,18 +120,19 @@ func InterfaceWith(addr netip.Addr) (string, error) {
 		"no interface has address %s; set transportInterface in the agent's configuration, or correct the Node's InternalIP", addr)
 }
 
-// Keys in the transport bridge's external_ids under which the uplink's configuration is
-// kept, as JSON, while the bridge has taken it over. The record is what brings the Node
-// back when ovs-vswitchd has died: the addresses are then on no link at all.
+// These are keys in the transport bridge's external_ids. While the bridge has taken over the uplink, they hold the
+// uplink's configuration as JSON. If ovs-vswitchd dies, no link has the addresses, and only this record can bring the
+// Node back.
 const (
 	UplinkAddressesKey = "tombolo-uplink-addresses"
 	UplinkRoutesKey    = "tombolo-uplink-routes"
 )
 
-// Uplink describes how an interface is moved onto a bridge of the userspace datapath.
+// Uplink describes how an interface is moved onto a bridge of the userspace datapath. The bridge has fail_mode
+// standalone, and the interface is its port.
 //
-// The bridge (fail_mode standalone, the interface as a port) with ExternalIDs has to be in the database before Links
-// and Routes are applied: from then on only the record has the addresses.
+// It has to be in the database, with ExternalIDs, before Links and Routes are applied: after that, only this record has
+// the addresses.
 type Uplink struct {
 	ExternalIDs  map[string]string // the record, for the bridge
 	HardwareAddr string            // for the bridge, which takes over the interface's MAC
@@ -142,8 +143,8 @@ type Uplink struct {
 }
 
 // PlanUplink decides what to keep and what to configure. recorded is the bridge's external_ids, empty before the move.
-// found is the interface as it is now. The answer is the same before the move, after it, and at any point between, so
-// it can be computed again after every restart.
+// found is the interface as it is now. The result is the same before, during and after the move, so it can be computed
+// again after every restart.
 //
 // If the interface has an address that the record lacks, the interface has been configured again in that version of IP.
 // Its addresses and routes of that version replace the recorded ones. The record of the other version stays: the
@@ -223,7 +224,7 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 
 // ReturnUplink gives an interface what a bridge had taken over, by the bridge's record: the reverse of PlanUplink, in
 // the network namespace of the calling thread. The bridge has to be gone. The routes are marked as an administrator's,
-// so no agent takes them for its own.
+// so no agent treats them as its own.
 func ReturnUplink(bridge, iface string, recorded map[string]string) error {
 	u, err := PlanUplink(bridge, recorded, Transport{Interface: iface})
 	if err != nil {

@@ -9,11 +9,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// tunnelHops are the links on which the host has asked for all next hops of tunnels: their numbers by name.
+// tunnelHops maps names of links to their indexes. These are the links on which the host has asked for the MACs of all
+// next hops of tunnels.
 type tunnelHops map[string]int
 
-// ask has the kernel ask for the MACs of the next hops to the tunnels' ends, unless the kernel has confirmed them.
-// It leaves out a peer without a route, or through another link: routes come later, or the operator has to add them.
+// ask makes the kernel ask for the MACs of the next hops to the tunnels' ends, unless the kernel has confirmed them. It
+// leaves out a peer without a route, or with a route through another link. Routes may come later, or the operator has
+// to add them.
 func (h *tunnelHops) ask(a *applier, everything bool) {
 	before := *h
 	*h = tunnelHops{}
@@ -59,8 +61,8 @@ func (h tunnelHops) askBy(a *applier, t Tunnels, before int, everything bool) {
 		}
 	}
 	for hop := range hops {
-		// NTF_USE is what sending a packet there would do (rtnetlink(7)). It changes nothing that
-		// stays, so it does not count as a change.
+		// NTF_USE starts a resolution, as a packet to the next hop would (rtnetlink(7)). It leaves no lasting change, so it
+		// is not reported as one.
 		if err := a.handle.NeighSet(&netlink.Neigh{LinkIndex: index, Flags: netlink.NTF_USE, IP: hop.AsSlice()}); err != nil {
 			a.change(err, object, "", "ask for %s", hop)
 		}

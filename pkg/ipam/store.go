@@ -30,8 +30,8 @@ type Key struct {
 // Range is where addresses come from.
 type Range struct {
 	Prefix netip.Prefix
-	// Reserved are never given out, besides the network's own address and, in IPv4, its
-	// broadcast address. The gateway belongs here.
+	// Reserved addresses are never allocated, in addition to the network's own address and, in IPv4, its broadcast
+	// address. The gateway's address has to be among them.
 	Reserved []netip.Addr
 	// Blocks are the parts of Prefix that addresses come from; nil for all of it.
 	Blocks []netip.Prefix
@@ -49,7 +49,7 @@ type Record struct {
 }
 
 // Interface holds the facts that are needed to attach a Key's interface to the switch again after the OVSDB was lost.
-// Records of earlier versions, and of an ADD that was interrupted early, lack it.
+// Records of earlier versions lack it, and so do records of an ADD that was interrupted early.
 type Interface struct {
 	Netns    string `json:"netns,omitempty"`    // path of the Pod's network namespace
 	PortName string `json:"portName,omitempty"` // the host's end of the veth pair
@@ -93,8 +93,8 @@ func (r Record) name() string {
 	return "container " + r.ContainerID + " " + r.IfName
 }
 
-// Store is the record of one Node, in one file. Its methods may be called from any number
-// of goroutines; when one returns, what it did is on the disk.
+// Store is the record of one Node, in one file. Any goroutine may call its methods. When a method returns, its change
+// is in the file.
 type Store struct {
 	path    string
 	corrupt *CorruptError
@@ -113,8 +113,8 @@ func (s *Store) Watch(changed func()) {
 	s.changed = changed
 }
 
-// file is the shape of the file. Last is kept so that a restart does not give a dead Pod's
-// address to the next one while peers still remember it.
+// file is the content of the file. Last is kept over restarts. Otherwise the address of a deleted Pod could be given to
+// the next Pod while peers still remember the earlier one.
 type file struct {
 	Version int                         `json:"version"`
 	Records []Record                    `json:"records"`
@@ -138,9 +138,8 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Open reads the record at path, or starts an empty one when there is no file. It makes
-// the directory. A file that cannot be understood is moved aside, and Corrupt returns what
-// was wrong: Rebuild then restores the holders.
+// Open reads the record at path, or starts an empty one if there is no file. It makes the directory. It moves a damaged
+// file aside, and Corrupt returns the reason. Then Rebuild restores the holders.
 func Open(path string) (*Store, error) {
 	s := &Store{path: path}
 	s.clear()
@@ -231,8 +230,8 @@ func (s *Store) drop(k Key) (Record, bool) {
 }
 
 // Allocate gives a Key one address of each range. If a Key already holds addresses of these ranges, it keeps them. If
-// its addresses are of other ranges (the Node's podCIDR has changed), it gets new ones. owner is for people, i for
-// rebuilding lost records.
+// its addresses are of other ranges (the Node's podCIDR has changed), it gets new ones. owner is a text for people. i
+// is for rebuilding lost records.
 func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]netip.Prefix, error) {
 	if len(ranges) == 0 {
 		return nil, errors.New(
@@ -276,7 +275,7 @@ func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]ne
 // maxLast is how many ranges have the address given out last on record, at least.
 const maxLast = 128
 
-// forget forgets the last addresses of ranges that no record has. Ranges with blocks come and go.
+// forget drops the last addresses of ranges that no record uses, if there are many. Ranges with blocks come and go.
 func (s *Store) forget() {
 	if len(s.last) <= maxLast {
 		return
@@ -343,8 +342,8 @@ func (s *Store) next(r Range) (netip.Addr, error) {
 	return netip.Addr{}, &ExhaustedError{Range: p, Held: held}
 }
 
-// nextOfBlocks finds the free address of a range's blocks that follows the one given out last, or the address that is
-// requested.
+// nextOfBlocks returns the requested address of a range's blocks, or else the next free one after the address that was
+// allocated last.
 func (s *Store) nextOfBlocks(r Range, first, last netip.Addr) (netip.Addr, error) {
 	free := func(ip netip.Addr) bool {
 		_, taken := s.held[ip]
@@ -397,9 +396,8 @@ func (e *NotHereError) Error() string {
 		"has it", e.IP)
 }
 
-// bounds returns the first and the last address of a range that a Pod may have: not the
-// network's own (the subnet router's in IPv6) and not IPv4's broadcast. Both are invalid
-// when nothing remains.
+// bounds returns the first and the last address of a range that a Pod may have: not the network's own (the subnet
+// router's in IPv6) and not IPv4's broadcast. If no address remains, both are invalid.
 func bounds(p netip.Prefix) (first, last netip.Addr) {
 	n := new(big.Int).SetBytes(p.Addr().AsSlice())
 	size := new(big.Int).Lsh(big.NewInt(1), uint(p.Addr().BitLen()-p.Bits()))
@@ -449,9 +447,8 @@ func compare(a, b Key) int {
 	return cmp.Or(strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.IfName, b.IfName))
 }
 
-// Rebuild makes the record agree with what is attached: records that are missing or say
-// something else are replaced. It frees nothing. An address claimed by two goes to the
-// first in order of Keys; the error names the others.
+// Rebuild makes the record agree with the given attachments. It replaces records that are missing or differ. It frees
+// nothing. If two Keys claim an address, the first in the order of Keys gets it, and the error names the others.
 func (s *Store) Rebuild(attached []Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -494,8 +491,8 @@ func (s *Store) Rebuild(attached []Record) error {
 	return errors.Join(errs...)
 }
 
-// Restore records the addresses of an attachment that was found late, when others may have got addresses. If another
-// Key holds an address by now, it returns an error.
+// Restore records the addresses of an attachment that was found late, after others may have got addresses. If another
+// Key holds one of them by now, it returns an error.
 func (s *Store) Restore(r Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -523,8 +520,8 @@ func (s *Store) Restore(r Record) error {
 	return nil
 }
 
-// Describe adds to a Key's record what its attachment is rebuilt from. A Key that holds
-// nothing is an error.
+// Describe adds the facts to a Key's record that are needed to rebuild its attachment. If the Key holds no address, it
+// returns an error.
 func (s *Store) Describe(k Key, i Interface) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -585,9 +582,9 @@ func (s *Store) GC(keep func(Key) bool) ([]Record, error) {
 	return freed, nil
 }
 
-// save writes the file under another name and renames it into place: a reader sees the old record
-// or the new one, whenever this process ends. It does not wait for the disk. No Pod outlives the
-// machine, and a record that a power failure has spoilt is rebuilt (Open).
+// save writes the file under another name and renames it into place. So a reader gets the old record or the new one,
+// even if this process ends in between. It does not wait for the disk: after a power failure no Pod is left, and a
+// damaged record is rebuilt (Open).
 func (s *Store) save() (err error) {
 	f := file{Version: version, Last: s.last}
 	for _, k := range slices.SortedFunc(maps.Keys(s.records), compare) {
@@ -619,9 +616,9 @@ func (s *Store) save() (err error) {
 	return nil
 }
 
-// replace gives a file the name of another one, which is removed. It exchanges the two first if the file system can: if
-// a file is renamed over another, ext4 begins to write it to the disk (auto_da_alloc in ext4(5)), and the writer of the
-// next record waits for that.
+// replace renames a file over another one, which is removed. If the file system can exchange two files, replace
+// exchanges them first. If a file is renamed over another, ext4 begins to write it to the disk (auto_da_alloc in
+// ext4(5)), and the next writer waits for that.
 func replace(from, to string) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE); err != nil {
 		return os.Rename(from, to) // the first record, or it cannot exchange

@@ -27,8 +27,8 @@ const (
 // a minute costs a minute, not two. Requests that write must not use this client: they should
 // fail at once, so that their failure can be reported.
 //
-// A connection that is being dialled outlives the request that asked for it (net/http.Transport): stop ends
-// those, and all later ones.
+// A dial continues after the end of the request that started it (net/http.Transport). stop ends such dials, and refuses
+// later ones.
 func ForWatches(config *rest.Config) (_ *http.Client, stop func(), _ error) {
 	config = rest.CopyConfig(config)
 	dial := config.Dial

@@ -30,7 +30,7 @@ func AntreaFactsOf(n *crdv1beta1.NetworkPolicy) Facts {
 
 // antreaFacts parses an Antrea-native policy. Its definition and admission refuse most of the faults reported here, but
 // the policy may be older, or come from another cluster. A part with a fault stays closed: a rule that allows or passes
-// has no effect through that part, and a rule that denies takes it for everything.
+// has no effect through that part, and in a rule that denies the part matches everything.
 func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	p := &antreaParser{parser: parser{object: k.problem()}, key: k}
 	f := Facts{Tier: TierName(spec.Tier), Priority: spec.Priority, Keep: keep}
@@ -47,8 +47,8 @@ func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	return p.done(f)
 }
 
-// TierName returns the name of a Tier as policies may write it: an empty text is application, and default Tiers may
-// begin with capitals, as in old documents.
+// TierName returns the name of a Tier from the text in a policy. An empty text means application, and default Tiers may
+// begin with a capital, as in old documents.
 func TierName(text string) string {
 	switch text {
 	case "Emergency", "SecurityOps", "NetworkOps", "Platform", "Application", "Baseline":
@@ -63,8 +63,9 @@ type TierFacts int32
 // TierFactsOf parses a Tier.
 func TierFactsOf(t *crdv1beta1.Tier) TierFacts { return TierFacts(t.Spec.Priority) + 1 }
 
-// tier gives Facts of an Antrea-native policy the priority of their Tier. If the Tier does not exist, the policy's
-// place in the order is unknown: the policy denies all that it can deny, in Tier application, and allows nothing.
+// tier sets the priority of the Tier in the Facts of an Antrea-native policy. If the Tier does not exist, the place of
+// the policy in the order is unknown. Then the policy denies everything that it can deny, in Tier application, and
+// allows nothing.
 func (t *activeTables) tier(f Facts, k Key, r *derive.Reader) Facts {
 	if priority, ok := crdv1beta1.DefaultTiers[f.Tier]; ok {
 		f.TierPriority = uint8(priority)
@@ -245,7 +246,7 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 }
 
 // forServices checks a rule that is applied to Services. It judges the packet that the client has sent, which has no
-// labels, and no endpoint yet. The rule may be applied to Pods, too, for which it means what is written.
+// labels, and no endpoint yet. If the rule is applied to Pods too, it has its full meaning for them.
 func (p *antreaParser) forServices(field string, d Direction, in *crdv1beta1.Rule, r *RuleFacts) {
 	if d == Egress {
 		p.report(field, reasonInvalidAppliedTo,
@@ -628,7 +629,8 @@ func NodeFactsOf(n *corev1.Node) NodeFacts {
 	return f
 }
 
-// service returns the Service of toServices. A Service of the ClusterSet is known here by its derived name.
+// service returns the Service of toServices. For a Service of the ClusterSet it returns the imported Service, by its
+// derived name.
 func (s ServicePeer) service() derive.Object {
 	if s.ClusterSet {
 		return derive.Object{Namespace: s.Namespace, Name: multicluster.ImportedPrefix + s.Name}

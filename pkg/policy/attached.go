@@ -28,7 +28,7 @@ type Attachment struct {
 	UID     types.UID    // the recorded UID, or ""
 	Sandbox string       // the container's ID
 	IPs     []netip.Addr // of both families
-	// Network is the VirtualNetwork of the interface; zero for a first one in the network of its Namespace.
+	// Network is the VirtualNetwork of the interface. It is zero for a first interface in the network of its Namespace.
 	Network derive.Object
 }
 
@@ -41,12 +41,13 @@ type Attachments interface {
 // Attached is whose an interface is.
 type Attached struct {
 	Pod derive.Object
-	// UID is the Pod's: the recorded one, else the API server's. It is "" while neither is known.
+	// UID is the Pod's UID: the recorded one, or else the API server's. It is "" while neither is known.
 	UID types.UID
-	// Known is set if the API server has the Pod. Identity is "" also while the labels of its Namespace are not known.
+	// Known is set if the API server has the Pod. Identity is "" without a known Pod, and while the labels of its
+	// Namespace are not known.
 	Known    bool
 	Identity Identity
-	// Network is the VirtualNetwork that the address is in; zero for an address of a first interface.
+	// Network is the VirtualNetwork of the address. It is zero for an address of a first interface.
 	Network derive.Object
 }
 
@@ -57,7 +58,7 @@ type Occupant struct {
 	// Known and Identity are as in Attached.
 	Known    bool
 	Identity Identity
-	// Network is the VirtualNetwork that the address is in; zero for an address of a first interface.
+	// Network is the VirtualNetwork of the address. It is zero for an address of a first interface.
 	Network derive.Object
 }
 
@@ -106,7 +107,8 @@ func (t *attachmentTables) attached(port derive.Name, r *derive.Reader) (Attache
 	return out, nil
 }
 
-// isAbout reports whether the API server's Pod of an attachment's name is the attachment's Pod.
+// isAbout reports whether the Pod in the API server with an attachment's name is the attachment's Pod, and not a later
+// one.
 func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 	switch {
 	case f.Node != t.all.node:
@@ -124,11 +126,11 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 }
 
 // occupant returns the Pod whose first interface has an address; r is nil between two passes. Addresses in
-// VirtualNetworks are apart (further). On this Node the interface with the address decides, not a status. Elsewhere an
-// address counts for a Pod only if the Pod's Node can have it: in its podCIDRs. (Addresses from a pool would count as
-// the pool specifies.) So a Node can report only addresses of its own Pods, whatever it writes, and a Pod of a Node
-// that is gone has no address. If several Pods of that Node claim the address, the one created last has it: the Node
-// gives it again only after the earlier Pod has lost it.
+// VirtualNetworks are in other tables (further). On this Node the interface with the address decides, not a status.
+// Elsewhere an address counts for a Pod only if the Pod's Node can have it: in its podCIDRs. (Addresses from a pool
+// would count as the pool specifies.) So a Node can report only addresses of its own Pods, whatever it writes, and a
+// Pod of a Node that is gone has no address. If several Pods of that Node claim the address, the one created last has
+// it: the Node gives it again only after the earlier Pod has lost it.
 func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	if who, ok := t.attachedAt(r, t.attachmentsAt, a); ok {
 		return who, true
@@ -153,7 +155,8 @@ func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	return Occupant{Pod: last.Key, Known: true, Identity: identity}, true
 }
 
-// attachedAt returns the Pod of an interface of this Node with an address, among first interfaces or further ones.
+// attachedAt returns the Pod of this Node whose interface has an address. It searches either first or further
+// interfaces.
 func (t *attachmentTables) attachedAt(r *derive.Reader, among *derive.Index[Addr, derive.Name, Attachment], a Addr) (
 	Occupant, bool,
 ) {
@@ -166,7 +169,7 @@ func (t *attachmentTables) attachedAt(r *derive.Reader, among *derive.Index[Addr
 		Network: here[0].Value.Network}, true
 }
 
-// Claims returns the Pods whose status claims an address, whether it counts or not. It is called between two passes
+// Claims returns the Pods whose status claims an address, even if the claim does not count. Call it between two passes
 // (derive.Engine.Do).
 func (t *Tables) Claims(a netip.Addr) []derive.Object { return t.ids.byIP.Keys(Addr{a}) }
 
@@ -199,7 +202,7 @@ func (t *Tables) AddressesOf(pod derive.Object) []netip.Addr {
 	return t.places.addressesOfPod(nil, pod, f)
 }
 
-// readable is a table that functions of tables read, and that answers questions between two passes.
+// readable is a table that functions of tables read, and that can also be read between two passes.
 type readable[K derive.Key[K], V any] interface {
 	derive.Readable[K, V]
 	Get(K) (V, bool)
@@ -213,7 +216,7 @@ func rowOf[K derive.Key[K], V any](r *derive.Reader, t readable[K, V], k K) (V, 
 	return derive.Get(r, t, k)
 }
 
-// list returns the rows that an index of a table has under a key; r is nil between two passes.
+// list returns the rows of a table that an index has under a key; r is nil between two passes.
 func list[I derive.Key[I], K derive.Key[K], V any](
 	r *derive.Reader, t readable[K, V], x *derive.Index[I, K, V], i I,
 ) []derive.Row[K, V] {

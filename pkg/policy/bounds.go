@@ -15,8 +15,8 @@ import (
 )
 
 // A user that may write policies in one Namespace must not disable the policies of others. So policies have bounds, far
-// below the limits of a switch. A rule beyond a bound is closed: if it allows it is left out whole, and if it denies or
-// passes it denies everything. The policy has a Problem then, and rules of other Namespaces do not change.
+// below the limits of a switch. A rule beyond a bound is closed. If it allows, the whole rule is left out. If it denies
+// or passes, it denies everything. The policy has a Problem then, and rules of other Namespaces do not change.
 //
 // The cost of a rule follows from its text: 1, and 1 for each peer that is not a range, each Service and protocol, for
 // each selector and each label, expression and value in it, for each prefix of its ranges without their exceptions, and
@@ -29,23 +29,24 @@ type Bounds struct {
 	// Namespace is the cost of the policies of one Namespace that apply to Pods of a Node. Rules is the number of their
 	// rules in one direction.
 	Namespace, Rules int
-	// Members are the label sets that peers of rules of one Namespace are compared with on a Node, and the Pods with
-	// ports of the names in these rules.
+	// Members is the number of label sets with which peers of one Namespace's rules are compared on a Node. It also counts
+	// the Pods that have ports of the names in these rules.
 	Members int
 	// Clause is how many rules share a flow.
 	Clause int
 }
 
-// DefaultBounds are the bounds of agents. Open vSwitch 3.1 takes 4,087 conjunctions in a flow: beyond Clause there is
-// room for rules that were widened, at most one for each Pod of the Node.
+// DefaultBounds are the bounds of agents. Open vSwitch 3.1 allows 4,087 conjunctions in a flow. Above Clause there is
+// room for widened rules, at most one for each Pod of the Node.
 var DefaultBounds = Bounds{Policy: 8192, Wide: 65536, Namespace: 16384, Rules: 1024, Members: 65536, Clause: 3000}
 
 const (
 	// tooCostly is more than any bound.
 	tooCostly = math.MaxInt32
-	// foldedFrom is the number of rules in a direction of a NetworkPolicy from which equal ones become one.
+	// foldedFrom is the number of rules in one direction of a NetworkPolicy from which similar rules are joined (fold).
 	foldedFrom = 64
-	// maxPodLabels and maxPodPorts are the most labels, and names of ports, of a Pod: indexes find it by each of them.
+	// maxPodLabels and maxPodPorts are the largest numbers of labels, and of names of ports, of a Pod. Indexes have an
+	// entry for each of them.
 	maxPodLabels, maxPodPorts = 256, 256
 	// tooManyLabels are the labels of a Pod that has more. No label has this text.
 	tooManyLabels = "\x00"
@@ -53,7 +54,7 @@ const (
 	maxProblems = 20
 )
 
-// Bounded sets other bounds than DefaultBounds, and returns the tables. Call it before the first pass.
+// Bounded replaces DefaultBounds by other bounds, and returns the tables. Call it before the first pass.
 func (t *Tables) Bounded(b Bounds) *Tables {
 	t.limits.bounds = b
 	return t
@@ -84,7 +85,8 @@ func boundedLabels(set map[string]string) string {
 	return normalForm(set)
 }
 
-// manyLabels returns the Problem of a Pod with too many labels. The policies that select it are then not known.
+// manyLabels returns the Problem of a Pod with too many labels. For such a Pod it is not known which policies select
+// it.
 func manyLabels(k derive.Object) []problem.Problem {
 	return []problem.Problem{{
 		Object: problem.Object{Kind: "Pod", Namespace: k.Namespace, Name: k.Name}, Field: "metadata.labels",
@@ -140,8 +142,8 @@ func Masks(first, last uint16) (out [][2]uint16) {
 	return out
 }
 
-// fold makes one rule of rules with the same ports, then of rules with the same peers, if a direction has many. All
-// these rules must allow.
+// fold joins rules of one direction if there are many: first rules with the same ports, then rules with the same peers.
+// All these rules must allow.
 func (d *DirectionFacts) fold() {
 	if d == nil || len(d.Rules) <= foldedFrom {
 		return
@@ -221,8 +223,8 @@ func (r Range) compare(o Range) int {
 	return cmp.Or(r.CIDR.Compare(o.CIDR), slices.CompareFunc(r.Except, o.Except, netip.Prefix.Compare))
 }
 
-// counts reports whether a rule counts against the bounds. A rule that was folded into another or left out earlier does
-// not count.
+// counts reports whether a rule counts against the bounds. A rule that was joined with another (fold), or left out
+// earlier, does not count.
 func (r RuleFacts) counts() bool { return !r.Folded && (!r.Over || !r.Void) }
 
 // beyond is what becomes of a rule beyond a bound.
@@ -242,7 +244,8 @@ func (r RuleFacts) beyond() RuleFacts {
 	return out
 }
 
-// bounded returns the facts of a policy within a bound of its cost. A policy beyond the bound gets a Problem.
+// bounded returns the facts of a policy after its bound of cost. If the policy exceeds the bound, its rules are closed
+// and it gets a Problem.
 func (f Facts) bounded(o problem.Object, bound int) Facts {
 	sum, over, first := 0, 0, ""
 	for d, facts := range [...]**DirectionFacts{&f.Ingress, &f.Egress} {
@@ -341,8 +344,8 @@ type size struct {
 	widened   bool
 }
 
-// sizeOf counts the members that a rule would be compared with, without comparing: a rule beyond the bound must cost
-// nothing.
+// sizeOf returns the number of members with which a rule would be compared. It does not compare, since a rule beyond
+// the bound must cost nothing.
 func (t *boundTables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Problem) {
 	f, _ := derive.Get(r, t.all.rules.resolved, k)
 	out := size{known: true, rank: f.Rank, direction: k.Direction, widened: f.Over}
@@ -364,7 +367,8 @@ func (t *boundTables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Probl
 	return out, nil
 }
 
-// candidates are the numbers of label sets that a Selector is compared with: of Pods of this cluster, and of others.
+// candidates are the numbers of label sets with which a Selector is compared: label sets of Pods of this cluster, and
+// of other clusters.
 type candidates struct{ own, remote int }
 
 // manyNamespaces is from how many Namespaces on the candidates of all are counted together.
@@ -392,8 +396,8 @@ func (t *selectorTables) candidatesOf(s Selector, r *derive.Reader) (out candida
 	return out, nil
 }
 
-// stands returns a rule within the bound of members. Beyond the bound it denies everything, but only from the
-// identities that the cut names.
+// stands returns a rule that is within the bound of members unchanged. Beyond the bound the rule denies everything, but
+// only for the identities in the cut.
 func (t *boundTables) stands(k RuleKey, r *derive.Reader) (ruleFacts, []problem.Problem) {
 	f, ok := derive.Get(r, t.all.rules.resolved, k)
 	if !ok || k.Policy.Namespace == "" {
@@ -429,15 +433,15 @@ func (c crowd) Compare(o crowd) int {
 
 func (s size) crowd() crowd { return crowd{s.rank, s.direction} }
 
-// cut is a rule beyond a bound. It denies everything of some of the identities that it is applied to. If it is left
-// out, there are no such identities.
+// cut is a rule beyond a bound. It denies everything for some of the identities that it is applied to. If that list is
+// empty, the rule is left out.
 type cut struct {
 	rule    RuleKey
 	applied []uint32
 }
 
-// cutter makes cuts. If a rule denies everything of an identity, no packet reaches later rules of the same stage, so
-// they are left out. However many rules are widened, at most one for each identity is left.
+// cutter makes cuts. If a rule denies everything for an identity, no packet reaches later rules of the same stage. So
+// these are left out, and at most one widened rule is left for each identity.
 type cutter struct {
 	closed map[closing]bool
 	cuts   []cut
@@ -514,8 +518,8 @@ func (t *boundTables) share(namespace derive.Name, r *derive.Reader) ([]cut, []p
 		t.bounds.Members))
 }
 
-// crowding finds the rules that share a flow with too many others. It takes them from the Namespaces that have most of
-// them: each Namespace keeps at least its equal share.
+// crowding finds the rules that share a flow with too many others. It selects rules of the Namespaces that have most of
+// them. Each Namespace keeps at least its equal share.
 func (t *boundTables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Problem) {
 	rows := derive.List(r, t.crowds, at)
 	rows = slices.DeleteFunc(rows, func(row derive.Row[RuleKey, size]) bool { return row.Value.widened })
@@ -565,7 +569,7 @@ func (t *boundTables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Pro
 		t.bounds.Clause))
 }
 
-// fairShare returns the highest limit for each number, so that the limited numbers together are within a bound.
+// fairShare returns the highest limit such that the sum of all numbers, each reduced to the limit, is within a bound.
 func fairShare(of []int, bound int) int {
 	slices.Sort(of)
 	for i, n := range of {
@@ -666,7 +670,7 @@ func (t *ruleTables) rule(k RuleKey, r *derive.Reader) (Rule, []problem.Problem)
 	return rule, nil
 }
 
-// cut returns a rule that denies everything of some of the identities that it is applied to. Without such identities
+// cut returns a rule that denies everything for some of the identities that it is applied to. Without such identities
 // there is no row.
 func (r Rule) cut(applied []uint32) Rule {
 	applied = slices.DeleteFunc(slices.Clone(applied), func(n uint32) bool { return !slices.Contains(r.Applied, n) })

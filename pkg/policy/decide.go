@@ -12,8 +12,8 @@ import (
 // Connection is the first packet of a connection, after a Service's endpoint was chosen.
 type Connection struct {
 	From, To netip.Addr
-	// Networks are the VirtualNetworks that the ends' addresses are in, the destination's under Ingress and the source's
-	// under Egress. They are zero for addresses of first interfaces, and outside.
+	// Networks are the VirtualNetworks of the ends' addresses: of the destination under Ingress, of the source under
+	// Egress. They are zero for addresses of first interfaces, and outside.
 	Networks [2]derive.Object
 	Protocol corev1.Protocol // another than TCP, UDP and SCTP has no ports
 	Port     uint16          // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type
@@ -21,7 +21,8 @@ type Connection struct {
 	SourcePort uint16
 	// Service is what the connection was made to, if anything but its endpoint.
 	Service derive.Object
-	// Asked is the Service's address to which the connection was made. It is not valid for other connections.
+	// Asked is the Service address to which the connection was made. For connections to other destinations it is not
+	// valid.
 	Asked netip.Addr
 	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
 	ClusterSet uint32
@@ -51,8 +52,8 @@ type Verdict struct {
 	Stage Stage
 	// Action is what became of the connection: Allow, Drop or Reject.
 	Action Action
-	// Unknown is set if it comes from a Pod of another cluster without a number in the ClusterSet, and rules about such
-	// Pods are applied. Then no rule is asked.
+	// Unknown is set if the connection comes from a Pod of another cluster without a number in the ClusterSet, and rules
+	// about such Pods are applied. Then no rule decides.
 	Unknown bool
 	// Rule decided; nil if no rule did, or isolation by NetworkPolicies did.
 	Rule *RuleKey
@@ -70,7 +71,7 @@ type Step struct {
 
 // Decide returns the decision of a Pod's policies about a connection from the Pod (Egress) or to it (Ingress). The Pod
 // is of this Node. A connection from the Pod's own Node is always allowed in, for the kubelet's probes; the caller
-// checks that. It may be called from any goroutine.
+// checks that. Any goroutine may call it.
 func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 	identity, _ := t.ids.here.Get(pod)
 	applied, _ := t.Applied.Get(identity)
@@ -97,7 +98,7 @@ func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 	return v
 }
 
-// isStretched reports whether rules about Pods of other clusters are applied to an identity for ingress.
+// isStretched reports whether ingress rules about Pods of other clusters are applied to an identity.
 func (t *ruleTables) isStretched(i Identity, applied [Stages][]Key) bool {
 	number, _ := t.all.Numbers.Get(i)
 	return slices.ContainsFunc(slices.Concat(applied[:]...), func(policy Key) bool {
@@ -129,8 +130,8 @@ func (t *ruleTables) step(identity Identity, d Direction, stage Stage, policies 
 	return s
 }
 
-// matches reports whether a rule is about a connection of the identity pod with the identity of number other at address
-// peer.
+// matches reports whether a rule matches a connection. pod is the identity that the rule is applied to. other is the
+// number of the other end's identity, and peer its address.
 func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 	contains := func(list []uint32, n uint32) bool {
 		_, ok := slices.BinarySearch(list, n)

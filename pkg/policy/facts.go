@@ -20,7 +20,7 @@ import (
 )
 
 // PodFacts are the parts of a Pod that policies depend on. They are zero for a Pod without a network of its own, and
-// for a Pod that has ended, whose addresses may be another's by now.
+// for a Pod that has ended, whose addresses another Pod may have by now.
 type PodFacts struct {
 	Labels  string // in normal form
 	Account string // its ServiceAccount
@@ -58,7 +58,8 @@ func (f PodFacts) portNames() []portName {
 	return slices.Compact(out)
 }
 
-// PodFactsOf parses a Pod. It leaves out invalid addresses: the kubelet, not the user, writes them.
+// PodFactsOf parses a Pod. It ignores invalid addresses without a report, since the kubelet writes them and not the
+// user.
 func PodFactsOf(p *corev1.Pod) PodFacts {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return PodFacts{}
@@ -82,8 +83,8 @@ func PodFactsOf(p *corev1.Pod) PodFacts {
 	return f
 }
 
-// uidOf returns the UID that the kubelet gives the runtime. For a static Pod the API server's object is a mirror with a
-// UID of its own, and has the Pod's UID in an annotation.
+// uidOf returns the UID that the kubelet passes to the runtime. For a static Pod the API server has a mirror Pod with
+// another UID. An annotation of the mirror Pod has the static Pod's UID.
 func uidOf(p *corev1.Pod) types.UID {
 	if uid := p.Annotations[corev1.MirrorPodAnnotationKey]; uid != "" {
 		return types.UID(uid)
@@ -91,9 +92,9 @@ func uidOf(p *corev1.Pod) types.UID {
 	return p.UID
 }
 
-// namedPortsOf returns the numbers of named ports, as EndpointSlices have them: containers count, then sidecars (init
-// containers that are restarted always). Other init containers have ended when the Pod serves. If a name is given
-// twice, the first counts.
+// namedPortsOf returns the numbers of named ports, as EndpointSlices have them: first from containers, then from
+// sidecars (init containers that are restarted always). Other init containers have ended when the Pod serves. If a name
+// occurs twice, the first one is used.
 func namedPortsOf(p *corev1.Pod) (out []NamedPort) {
 	add := func(ports []corev1.ContainerPort) {
 		for _, port := range ports {
@@ -120,13 +121,14 @@ func protocolOf(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.Pro
 
 // Facts are a policy, parsed once. Parts with faults are left out, with a Problem.
 type Facts struct {
-	// Stage, tier and Priority make the rank of its rules. For NetworkPolicies only the Stage counts.
+	// Stage, tier and Priority determine the rank of the rules. For NetworkPolicies it is only the Stage.
 	Stage        Stage
 	Tier         string // its name, for kinds that have Tiers
 	TierPriority uint8
 	Priority     float64
 	AppliedTo    []Selector // Pods; empty where each rule has its own
-	// AppliedServices are Services, in ingress for connections to them from outside (ServiceRule).
+	// AppliedServices are Services that ingress rules are applied to. The rules decide about connections to these Services
+	// from outside (ServiceRule).
 	AppliedServices []derive.Object
 	Keep            bool // known connections go on whatever becomes of the policy (AnnotationEstablished)
 	Ingress         *DirectionFacts
@@ -147,7 +149,8 @@ type RuleFacts struct {
 	AppliedTo []Selector // in addition to the policy's
 	// AppliedServices are in addition to the policy's.
 	AppliedServices []derive.Object
-	// OtherPeers and OtherPorts are set if a rule for Services has peers, or ports, by which it cannot judge them.
+	// OtherPeers and OtherPorts are set if a rule for Services has peers, or ports, that cannot be checked for such
+	// connections.
 	OtherPeers, OtherPorts bool
 	AnyPeer                bool
 	Peers                  []Selector
@@ -169,15 +172,15 @@ type RuleFacts struct {
 	Name, LogLabel string
 }
 
-// AnnotationEstablished on a policy of any kind decides about known connections when the policy changes: with the value
-// "keep" they go on as before; else they are judged again.
+// AnnotationEstablished on a policy of any kind decides about known connections when the policy changes. With the value
+// "keep" they continue. Otherwise they are judged again.
 const AnnotationEstablished = "tombolo.io/established"
 
 // Keeps reads AnnotationEstablished.
 func Keeps(o metav1.Object) bool { return o.GetAnnotations()[AnnotationEstablished] == "keep" }
 
-// Relative are Pods of the Namespace of the Pod that a rule is applied to; with SameLabels of all Namespaces that have
-// the same values of these keys, which have commas between them.
+// Relative selects Pods of the Namespace of the Pod that a rule is applied to. With SameLabels it selects Pods of all
+// Namespaces that have the same values of these keys. Commas separate the keys.
 type Relative struct{ SameLabels, Pods string }
 
 // ServicePeer is the Service of a connection; with ClusterSet a Service of the ClusterSet.
@@ -186,7 +189,7 @@ type ServicePeer struct {
 	ClusterSet bool
 }
 
-// PortRange is a range of destination ports of one protocol, both ends included. 0 to 65535 means all ports, and
+// PortRange is a range of destination ports of one protocol, both ends included. 0 to 65535 matches all ports, and also
 // packets of a protocol without ports.
 type PortRange struct {
 	Protocol corev1.Protocol
@@ -272,8 +275,8 @@ func (p *parser) report(field string, reason reasons.Reason, format string, args
 		problem.Problem{Object: p.object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// FactsOf parses a NetworkPolicy. An API server has validated it, but other and later versions may have more features.
-// A peer or port with a fault allows nothing.
+// FactsOf parses a NetworkPolicy. An API server has validated it, but a later version may have further features. A peer
+// or port with a fault allows nothing.
 func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 	p := &parser{object: Key{NetworkPolicy, n.Namespace, n.Name}.problem()}
 	f := Facts{Stage: NetworkPolicies, Keep: Keeps(n)}
@@ -371,7 +374,7 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 	return p.costed(r)
 }
 
-// block parses a range. Beyond the bound of one object it does not read ranges any more: they cost too much.
+// block parses a range. Beyond the bound of one object it parses no further ranges, since that would cost too much.
 func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 	if p.ranges += 1 + len(exceptions); p.ranges > DefaultBounds.of(p.object.Namespace) {
 		p.cost = tooCostly
@@ -405,8 +408,8 @@ func rangeOf(text string) (netip.Prefix, error) {
 	return out, nil
 }
 
-// mapped reports a range of IPv4 in the form of IPv6. It is a range of IPv6 with addresses that no packet has. So it
-// selects nothing, and the rest of the rule stays as it is.
+// mapped reports a range of IPv4 in the form of IPv6. No packet has an address in such a range. So it selects nothing,
+// and the rest of the rule stays as it is.
 func (p *parser) mapped(field string, r netip.Prefix) {
 	if r.Addr().Is4In6() && r.Bits() >= 96 {
 		v4 := netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-96)

@@ -11,12 +11,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Pods have further addresses in VirtualNetworks, which no status of a Pod has. Their Nodes report these. An address
-// counts in a block that the reporting Node has, as an address of a status does in the podCIDR of the Pod's Node. So a
-// Node can report only addresses of its own Pods.
+// Pods have further addresses in VirtualNetworks, which are not in the status of Pods. Their Nodes report these. An
+// address counts in a block that the reporting Node has, as an address of a status does in the podCIDR of the Pod's
+// Node. So a Node can report only addresses of its own Pods.
 //
-// Tenants choose the ranges. So these addresses are apart from all others, with tables of their own: an address of a
-// VirtualNetwork hides no Pod of this cluster or another one that has the same address, and no such Pod hides it.
+// Tenants choose the ranges, so the same address may also be elsewhere. So these addresses are in separate tables: an
+// address of a VirtualNetwork does not hide a Pod of this cluster or another one with the same address, and is not
+// hidden by it.
 
 // NodeBlock is a range that the further addresses of a Node's Pods are from.
 type NodeBlock struct {
@@ -47,10 +48,12 @@ type FurtherAddress struct {
 	Network derive.Object
 }
 
-// maxFurther is how many further addresses of a Node count. With more, an agent that lies could delay all others.
+// maxFurther is the largest number of further addresses that count for a Node. With more, a faulty agent could delay
+// all others.
 const maxFurther = 16384
 
-// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address. Of two equal ones the first one counts.
+// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address. If an address occurs twice, the first
+// entry is used.
 func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
@@ -130,12 +133,12 @@ type VirtualAddresses struct {
 	all *Tables
 	// Addresses are the Pods that rules match by these addresses.
 	Addresses *derive.Table[Addr, Holder]
-	// Blocks are the blocks of Subnets. An address in one of them without a row in Addresses is an unknown Pod's.
+	// Blocks are the blocks of Subnets. An address in a block without a row in Addresses belongs to an unknown Pod.
 	Blocks *derive.Table[PodRange, RangeOfPods]
 }
 
-// BlockAt returns the block of a Subnet that has an address; without one it is the zero value. It is called between two
-// passes (derive.Engine.Do).
+// BlockAt returns the block of a Subnet that contains an address, or the zero value. Call it between two passes
+// (derive.Engine.Do).
 func (v VirtualAddresses) BlockAt(a netip.Addr) NodeBlock { return v.all.unknown.blockOf(nil, a) }
 
 // PodAt returns the Pod that has an address in a VirtualNetwork. It is called between two passes
@@ -176,7 +179,7 @@ func (t *attachmentTables) furtherOfPod(r *derive.Reader, pod derive.Object, f P
 	return out
 }
 
-// furtherAddress is the Pod that has an address in a VirtualNetwork, where a rule asks for it.
+// furtherAddress is the Pod that has an address in a VirtualNetwork, if a rule needs it.
 func (t *identityTables) furtherAddress(a Addr, r *derive.Reader) (Holder, []problem.Problem) {
 	who, _ := t.all.places.further(r, a)
 	return t.holderOf(who, r), nil

@@ -6,7 +6,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// Half is the decision of a Pod's policies about a connection from it or to it, with the reasons.
+// Half is the decision of one Pod's policies about a connection from it or to it, with the reasons.
 type Half struct {
 	Verdict
 	Identity Identity // of the Pod; empty while its labels or its Namespace's are not known
@@ -43,8 +43,8 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	return h
 }
 
-// Elsewhere returns tables for some Pods as if they were Pods of this Node. Their labels, their Namespaces' labels and
-// policies decide about a connection between them. So these tables decide as the Pods' Nodes do.
+// Elsewhere returns tables that treat some Pods of other Nodes as Pods of this Node. Decisions depend only on the Pods'
+// labels, their Namespaces' labels and policies. So these tables decide in the same way as the Pods' own Nodes.
 func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	e := derive.New()
 	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")

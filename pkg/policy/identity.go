@@ -13,8 +13,8 @@ import (
 )
 
 // Identity is the normal form of the labels of a Pod and of its Namespace: "ns:k=v,k=v&pod:k=v", each sorted. Clusters
-// exchange it in this form (LabelIdentity, spec.label). Labels have no separators of this form. If a policy names the
-// ServiceAccount of the Pod, it follows: "&serviceaccount:NAME".
+// exchange it in this form (LabelIdentity, spec.label). Labels do not contain the separators of this form. If a policy
+// names the ServiceAccount of the Pod, "&serviceaccount:NAME" follows.
 type Identity string
 
 // Compare orders by the text, which makes an Identity the key of a table.
@@ -30,8 +30,8 @@ const (
 // its own (PodLabels).
 func IdentityOf(namespace, pod string) Identity { return identityOf(namespace, pod, "") }
 
-// identityOf joins two label sets in normal form. Pods share the memory of one identity. account is set if a policy
-// names it.
+// identityOf joins two label sets in normal form. Pods with the same identity share its memory. account is set if a
+// policy names it.
 func identityOf(namespace, pod, account string) Identity {
 	text := namespacePart + namespace + podPart + pod
 	if account != "" {
@@ -40,8 +40,8 @@ func identityOf(namespace, pod, account string) Identity {
 	return unique.Make(Identity(text)).Value()
 }
 
-// Exchanged returns the identity in the form that clusters exchange: without the ServiceAccount, which counts only in
-// its own cluster.
+// Exchanged returns the identity in the form that clusters exchange: without the ServiceAccount, which has a meaning
+// only in its own cluster.
 func (i Identity) Exchanged() Identity {
 	labels, _, _ := strings.Cut(string(i), accountPart)
 	return Identity(labels)
@@ -61,8 +61,8 @@ func normalForm(set map[string]string) string {
 // PodLabels is the normal form of a Pod's labels.
 func PodLabels(p *corev1.Pod) string { return normalForm(p.Labels) }
 
-// NamespaceLabels returns the normal form of a Namespace's labels. It always has the label of its name, which API
-// servers set since Kubernetes 1.21: policies that select only Pods mean Pods of one Namespace.
+// NamespaceLabels returns the normal form of a Namespace's labels. It always contains the label with the Namespace's
+// name, which API servers set since Kubernetes 1.21. So policies that select only Pods select Pods of one Namespace.
 func NamespaceLabels(n *corev1.Namespace) string {
 	set := n.Labels
 	if set[corev1.LabelMetadataName] != n.Name {
@@ -102,8 +102,8 @@ func setOf(normal string) labels.Set {
 	return set
 }
 
-// label is a key of the index of identities: a label of the Pod, in one Namespace or in any. Without a key it finds
-// all.
+// label is a key of the index of identities: a label of a Pod, in one Namespace or in any. Without a label it finds all
+// identities.
 type label struct{ namespace, key, value string }
 
 // Compare makes a label the key of an index.
@@ -125,12 +125,12 @@ func labelsOf(_ Identity, s *labelSets) []label {
 type Selector struct {
 	// Namespace is the name of the only Namespace. It is empty if labels select the Namespaces.
 	Namespace string
-	// Namespaces and Pods are label selectors in text form (labels.Selector.String); empty selects all.
+	// Namespaces and Pods are label selectors in text form (labels.Selector.String). An empty text selects all.
 	Namespaces, Pods string
 	// Account is the name of the ServiceAccount that Pods of Namespace run with.
 	Account string
-	// Group is the name of a Group in Namespace or, if that is empty, of a ClusterGroup. It stands for the selectors of
-	// its members.
+	// Group is the name of a Group in Namespace, or of a ClusterGroup if Namespace is empty. It stands for the selectors
+	// of the group's members.
 	Group string
 }
 
@@ -170,7 +170,7 @@ type parsed struct {
 	namespaces, pods labels.Selector
 }
 
-// parse cannot fail for a Selector that facts were made with: its texts are made by labels.Selector.
+// parse parses the Selector. It cannot fail for a Selector in facts, since labels.Selector has made its texts.
 func (s Selector) parse() (parsed, error) {
 	namespaces, err := labels.Parse(s.Namespaces)
 	if err != nil {
@@ -187,7 +187,8 @@ func (p parsed) matches(s *labelSets) bool {
 	return p.namespaces.Matches(s.namespace) && p.pods.Matches(s.pod)
 }
 
-// narrowest returns labels so that every selected Pod in a Namespace, or in any (""), has at least one of them.
+// narrowest returns labels such that every selected Pod has at least one of them. namespace restricts the Pods to one
+// Namespace; "" means any.
 func (p parsed) narrowest(namespace string) []label {
 	out := oneOf(p.pods)
 	if out == nil {
@@ -199,7 +200,7 @@ func (p parsed) narrowest(namespace string) []label {
 	return out
 }
 
-// oneOf returns the labels of the first requirement that names values, or nil without such a requirement.
+// oneOf returns the labels of the first requirement that lists values, or nil if there is no such requirement.
 func oneOf(s labels.Selector) []label {
 	requirements, _ := s.Requirements()
 	for _, r := range requirements {

@@ -8,7 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Kind is a kind of policy. Two API groups use the same names, so these have names of their own.
+// Kind is a kind of policy. Two API groups use the same names for kinds, so these constants have names of their own.
 type Kind uint8
 
 // The kinds of policies.
@@ -70,8 +70,8 @@ type RuleKey struct {
 	Policy    Key
 	Direction Direction
 	Index     int
-	// For is set if peers depend on the Namespace of the Pod that the rule is applied to: there is one Rule for each of
-	// these Namespaces.
+	// For is set if peers depend on the Namespace of the Pod that the rule is applied to. Then there is one Rule for each
+	// such Namespace.
 	For string
 }
 
@@ -81,8 +81,8 @@ func (k RuleKey) Compare(o RuleKey) int {
 		cmp.Compare(k.For, o.For))
 }
 
-// String returns "NetworkPolicy default/web ingress[0]". If the rule is of Pods in the Namespace shop, " for shop"
-// follows.
+// String returns "NetworkPolicy default/web ingress[0]". If the rule is for Pods of one Namespace, such as shop, " for
+// shop" follows.
 func (k RuleKey) String() string {
 	text := fmt.Sprintf("%s %s[%d]", k.Policy, k.Direction, k.Index)
 	if k.For != "" {
@@ -107,7 +107,7 @@ func (s Stage) String() string {
 	return [...]string{"admin", "networkpolicies", "baseline", "none"}[s]
 }
 
-// Action is the effect of a rule on connections that it matches. The stricter one comes first.
+// Action is the effect of a rule on connections that it matches. Stricter actions come first.
 type Action uint8
 
 // The actions.
@@ -131,8 +131,8 @@ type Rank struct {
 	Action   Action
 }
 
-// Tiers of ClusterNetworkPolicy among Antrea's: Admin is behind application (250), Baseline behind baseline. Antrea
-// reserves both numbers.
+// These are the places of ClusterNetworkPolicy's Tiers among Antrea's: Admin is behind application (250), Baseline
+// behind baseline. Antrea reserves both numbers.
 const (
 	tierAdmin          = 251
 	tierAntreaBaseline = 253

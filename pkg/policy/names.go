@@ -8,12 +8,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// NameOf returns the normal form of a name of DNS, or of a pattern of names: lower case, without the dot at its end.
+// NameOf returns the normal form of a DNS name, or of a pattern of names: lower case, without the dot at its end.
 func NameOf(text string) string { return strings.ToLower(strings.TrimSuffix(text, ".")) }
 
 // MatchesName reports whether a pattern matches a name, both in normal form. * stands for any characters. Antrea allows
-// * anywhere. SIG Network allows it only as the first of several labels, for one or more labels. That is the same,
-// since a name has no empty labels.
+// * anywhere. SIG Network allows it only as the first of several labels, for one or more labels. One rule suffices for
+// both, since a name has no empty labels.
 func MatchesName(pattern, name string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {

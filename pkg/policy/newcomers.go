@@ -13,9 +13,9 @@ import (
 )
 
 // A newcomer is a Pod of another Node whose status has no address yet. Its Node names the sender of a packet in the
-// tunnel's key, by a number made from the Pod's UID, which the API server has chosen. So a newcomer's packet is judged
-// by this Node's labels of the Pod, as it will be once its address is known. The number names one Pod and no set of
-// labels: a tenant has no influence on it. (A mirror Pod has the UID of its static Pod in an annotation, so it has no
+// tunnel's key, by a number made from the Pod's UID, which the API server has chosen. So this Node judges a newcomer's
+// packet by the Pod's labels, in the same way as once its address is known. The number identifies one Pod and not a set
+// of labels, so a tenant cannot choose it. (A mirror Pod has the UID of its static Pod in an annotation, so it has no
 // number.) The number counts
 //
 //   - in packets of the Pod's Node, with addresses of that Node,
@@ -23,7 +23,7 @@ import (
 //
 // In all other cases the address decides. If no Pod is known at it, it is an unknown Pod's.
 
-// SenderKeyOf returns the number with which a tunnel's key names a Pod, from 1 to 1<<24-1; 0 without a UID.
+// SenderKeyOf returns the number by which a tunnel's key names a Pod, from 1 to 1<<24-1. Without a UID it returns 0.
 func SenderKeyOf(uid types.UID) uint32 {
 	if uid == "" {
 		return 0
@@ -45,7 +45,7 @@ func (k SenderKey) Compare(o SenderKey) int {
 	return cmp.Or(cmp.Compare(k.Node, o.Node), cmp.Compare(k.Key, o.Key))
 }
 
-// Newcomer is the Pod that a key names, if any ingress rule asks for labels; else the zero value.
+// Newcomer is the Pod that a key names, if any ingress rule selects by labels. Otherwise it is the zero value.
 type Newcomer struct {
 	Pod    derive.Object
 	Number uint32 // of its identity
@@ -122,7 +122,7 @@ func (t *newcomerTables) newcomer(k SenderKey, r *derive.Reader) (Newcomer, []pr
 }
 
 // SenderKeyAt returns the key of a tunnel for packets of the Pod at a port of this Node. It is 0 while the API server
-// does not have the port's Pod, for a static Pod, and if two Pods of this Node have one key.
+// does not have the port's Pod. It is also 0 for a static Pod, and if two Pods of this Node have the same key.
 func (t *Tables) SenderKeyAt(r *derive.Reader, port derive.Name) uint32 {
 	attached, _ := derive.Get(r, t.Attached, port)
 	key := SenderKeyOf(attached.UID)
@@ -132,8 +132,8 @@ func (t *Tables) SenderKeyAt(r *derive.Reader, port derive.Name) uint32 {
 	return key
 }
 
-// IsNewcomer reports whether the sender at an address may have a number: no Pod is known at it, and a newcomer of the
-// address's Node has the number. It is called between two passes (derive.Engine.Do).
+// IsNewcomer reports whether the sender at an address may be named by a key: no Pod is known at the address, and the
+// address's Node has a newcomer with a number. Call it between two passes (derive.Engine.Do).
 func (t *Tables) IsNewcomer(a netip.Addr, number uint32) bool {
 	if number == 0 || !t.IsUnknownPod(a) {
 		return false
@@ -141,8 +141,8 @@ func (t *Tables) IsNewcomer(a netip.Addr, number uint32) bool {
 	return len(t.arrivals.newcomersOf.Keys(numberOn{t.NodeAt(a), number})) > 0
 }
 
-// AddressesOfNewcomer returns the addresses of a Pod that was a newcomer, nil while it has no address or is gone. It
-// is called between two passes (derive.Engine.Do).
+// AddressesOfNewcomer returns the addresses of a Pod that was a newcomer. The result is nil while the Pod has no
+// address, and after it is gone. Call it between two passes (derive.Engine.Do).
 func (t *Tables) AddressesOfNewcomer(n Newcomer) []netip.Addr {
 	f, _ := t.Pods.Get(n.Pod)
 	return slices.Clone(f.IPs)

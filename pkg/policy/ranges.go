@@ -54,9 +54,9 @@ func (t *unknownTables) podRanges(e *derive.Engine) {
 		func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil }, derive.KeysOfIndex(byLength))
 }
 
-// nodeOf returns the name of the Node whose podCIDRs have an address, or "". r is nil between two passes. Of podCIDRs
-// that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the first by name.
-// Packets to the address are sent to the same Node (datapath, claims).
+// nodeOf returns the name of the Node whose podCIDRs have an address, or "". r is nil between two passes. If podCIDRs
+// overlap, the longest one decides. If several Nodes have the same podCIDR, the result is this Node if it is one of
+// them, or else the first by name. Packets to the address are sent to the same Node (datapath, claims).
 func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {
@@ -76,13 +76,13 @@ func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 // (derive.Engine.Do).
 func (t *Tables) NodeAt(a netip.Addr) string { return t.unknown.nodeOf(nil, a) }
 
-// around returns the range of this length that has an address. ok is false for an address of the other family.
+// around returns the range of a length that contains an address. ok is false for an address of the other family.
 func (l rangeLength) around(a netip.Addr) (podRange, bool) {
 	p, err := a.Prefix(l.bits)
 	return podRange{p}, err == nil && a.Is6() == l.v6
 }
 
-// firstNode chooses the Node that a range counts for. The rows are in the order of their names.
+// firstNode chooses the Node to which a range belongs. The rows are in the order of their names.
 func (t *unknownTables) firstNode(rows []derive.Row[derive.Object, NodeFacts]) string {
 	for _, row := range rows {
 		if row.Key.Name == t.all.node {

@@ -10,8 +10,8 @@ import (
 )
 
 // Servers in other clusters are known by their addresses, which those clusters publish. The number of such an address
-// is the ClusterSet's number with Remote. So it differs from the numbers of this cluster's identities, even if the
-// labels are the same: rules without scope ClusterSet are only about Pods of this cluster.
+// is the ClusterSet's number of the server's identity, with Remote. So it differs from the numbers of this cluster's
+// identities, even if the labels are the same: rules without scope ClusterSet are only about Pods of this cluster.
 
 // RemotePods are Pods of another cluster, sorted by their addresses.
 type RemotePods []RemotePod
@@ -74,8 +74,8 @@ type remoteTables struct {
 	publishing    *derive.Table[derive.Name, bool] // one row, if any other cluster publishes addresses
 }
 
-// remoteAddress returns the Pod of another cluster that has an address, if an egress rule asks for it. Other clusters
-// have no Pods in the podCIDRs of this one.
+// remoteAddress returns the Pod of another cluster that has an address, if an egress rule needs it. Other clusters have
+// no Pods in the podCIDRs of this one.
 func (t *remoteTables) remoteAddress(a Addr, r *derive.Reader) Holder {
 	if t.all.unknown.nodeOf(r, a.Addr) != "" {
 		return Holder{}
@@ -91,7 +91,7 @@ func (t *remoteTables) remoteAddress(a Addr, r *derive.Reader) Holder {
 	return Holder{Number: Remote | l.ID, Asked: [2]bool{Egress: true}}
 }
 
-// serverAt returns the identity of the Pod of another cluster that has an address, whether a rule asks for it or not.
+// serverAt returns the identity of the Pod of another cluster that has an address, even if no rule needs it.
 func (t *remoteTables) serverAt(a netip.Addr) Identity {
 	if t.all.NodeAt(a) != "" {
 		return ""
@@ -106,8 +106,8 @@ func (t *remoteTables) serverAt(a netip.Addr) Identity {
 }
 
 // PeerAt returns the number with which rules of a direction name the Pod at an address, which is in a VirtualNetwork if
-// network is not zero. For other clusters it is a server's number; the tunnel's key names clients. If a rule denies
-// unknown Pods, these have a number too.
+// network is not zero. For an address of another cluster it is the number of a server, since the tunnel's key names
+// clients. If a rule denies unknown Pods, these have a number too.
 func (t *Tables) PeerAt(d Direction, a netip.Addr, network derive.Object) uint32 {
 	holders := t.Addresses
 	if network != (derive.Object{}) {

@@ -64,8 +64,8 @@ func (t *activeTables) appliedNamespaces(k Key, r *derive.Reader) []string {
 	return sorted(out, strings.Compare)
 }
 
-// ruleFacts are the facts of a rule with the rank. Selectors and addresses replace all names: groups, Nodes, Namespaces
-// that depend on others, Services.
+// ruleFacts are the facts of a rule, with its rank. In them, selectors and addresses have replaced all names: of
+// groups, Nodes, Namespaces that depend on others, and Services.
 type ruleFacts struct {
 	RuleFacts
 	Rank     Rank
@@ -74,7 +74,7 @@ type ruleFacts struct {
 	Written  []netip.Prefix // with OtherPeers, the Blocks that the rule itself names
 	Meaning  uint64
 	Keep     bool // of known connections
-	// Only are the numbers of identities that a rule beyond a bound is applied to; nil means all.
+	// Only are the numbers of the identities that a rule beyond a bound still applies to. nil means all.
 	Only []uint32
 }
 
@@ -100,7 +100,7 @@ func sameRule(a, b Rule) bool {
 // meaning is a hash of what a rule selects and does.
 func (f ruleFacts) meaning() uint64 {
 	h := fnv.New64a()
-	// The text is fixed, and not made from the struct's fields: connections remember its hash over an upgrade.
+	// The text is fixed and not generated from the struct's fields, since connections remember its hash over an upgrade.
 	fmt.Fprintf(h, "{RuleFacts:{Action:%v Void:%v AppliedTo:%+v AnyPeer:%v Peers:%+v ClusterSet:%+v Relative:%+v "+
 		"Nodes:%+v ",
 		f.Action, f.Void, f.AppliedTo, f.AnyPeer, f.Peers, f.ClusterSet, f.Relative, f.Nodes)
@@ -329,8 +329,8 @@ func (t *ruleTables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader)
 	return out
 }
 
-// peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. Rules with one selector
-// share the list, since most rules have one and it may be long.
+// peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. Rules with only one
+// selector share the list with the selector. Most rules have one, and the list may be long.
 func (t *ruleTables) peerNumbers(f ruleFacts, r *derive.Reader) []uint32 {
 	if len(f.Peers) == 1 {
 		list, _ := derive.Get(r, t.all.selectors.numbered, f.Peers[0])

@@ -10,7 +10,7 @@ import (
 )
 
 // ServiceRule is a rule that is applied to a Service. It decides about new connections to its node ports and external
-// addresses, before an endpoint is chosen: by the address of the client and the port that the client asks.
+// addresses, before an endpoint is chosen: by the address of the client and the destination port that the client uses.
 type ServiceRule struct {
 	Key RuleKey
 	Rank
@@ -29,8 +29,8 @@ func (f Facts) ofServices() bool {
 		slices.ContainsFunc(f.Ingress.rules(), func(r RuleFacts) bool { return len(r.AppliedServices) > 0 }))
 }
 
-// forService returns a rule as it judges connections to Services. Peers and ports by which it cannot judge are left out
-// of a rule that allows or passes. A rule that denies takes them for everything.
+// forService returns a rule in the form that judges connections to Services. If a rule allows or passes, peers and
+// ports that cannot be checked there are left out. If it denies, they match everything.
 func (f ruleFacts) forService(k RuleKey) ServiceRule {
 	out := ServiceRule{
 		Key: k, Rank: f.Rank, AnyPeer: f.AnyPeer, Blocks: f.Blocks, AnyPort: f.AnyPort, Ports: f.Ports,
@@ -46,8 +46,8 @@ func (f ruleFacts) forService(k RuleKey) ServiceRule {
 	return out
 }
 
-// serviceRules returns the rules of a Service. The first that matches decides. Without Outside it returns no rules, and
-// a Problem for each policy.
+// serviceRules returns the rules of a Service. The first that matches decides. If Outside is not set, it returns no
+// rules, and a Problem for each policy.
 func (t *ruleTables) serviceRules(service derive.Object, r *derive.Reader) (
 	out []ServiceRule, problems []problem.Problem,
 ) {

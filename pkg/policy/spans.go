@@ -14,8 +14,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Version names one state of a policy's spec: the generation and the beginning of its UID, as in
-// "3/1f2e3d4c". A policy that is deleted and made again has another UID.
+// Version names one state of a policy's spec: the generation and the beginning of its UID, as in "3/1f2e3d4c". A
+// recreated policy has another UID.
 type Version string
 
 // VersionOf is the Version of an object.
@@ -68,8 +68,8 @@ func (t *activeTables) versionOf(k Key, r *derive.Reader) (Version, []problem.Pr
 // Spans derive for a whole cluster on which Nodes policies apply to Pods, and the faults of policies and groups that do
 // not depend on a Node. It is for the kinds that have a status.
 type Spans struct {
-	// Tables has the sources to fill, except sources that only make rules: Nodes, LabelIdentities, Versions. For a Pod
-	// SpanFactsOf is enough.
+	// Tables has the sources to fill, except sources that only make rules: Nodes, LabelIdentities, Versions. For Pods the
+	// facts of SpanFactsOf suffice.
 	*Tables
 	// Judgements of policies and of groups; a ClusterGroup has no Namespace.
 	Judgements *derive.Table[Key, Judgement]
@@ -88,7 +88,8 @@ type Judgement struct {
 	Known bool // the zero Judgement is no row
 	// Nodes are the numbers of those with Pods that a policy applies to, sorted.
 	Nodes []uint32
-	// Everywhere is set if each Node with an agent has the policy, since it is applied to Services: clients may ask each.
+	// Everywhere is set if every Node with an agent enforces the policy. The policy is applied to Services, and clients
+	// may connect to them at any Node.
 	Everywhere bool
 	Problems   []problem.Problem
 }
@@ -110,7 +111,7 @@ func (p place) Compare(o place) int {
 // maxNodes is more than Kubernetes has in a cluster.
 const maxNodes = 1 << 16
 
-// SpanFactsOf returns the facts of a Pod that Spans read, which change less often than the others.
+// SpanFactsOf returns the part of a Pod's facts that Spans read. It changes less often than the other facts.
 func SpanFactsOf(p *corev1.Pod) PodFacts {
 	f := PodFactsOf(p)
 	if f.Node == "" {
@@ -144,7 +145,8 @@ func NewSpans(e *derive.Engine) *Spans {
 			return Judgement{Known: true, Problems: problems}, nil
 		}, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
 
-	// The Nodes with Pods of an identity: a further Pod on such a Node changes nothing behind places.
+	// These are the Nodes with Pods of an identity. A further Pod on one of these Nodes changes nothing in tables that
+	// read places.
 	pods := derive.NewTable(e, "pod-places", s.placeOf, derive.KeysOf(t.Identities))
 	present := derive.NewTable(e, "places", func(place, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(derive.NewIndex(pods, "place", func(_ derive.Object, p place) []place { return []place{p} })))

@@ -12,51 +12,51 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// MaxIdentity is the highest number of an identity: it has to fit a tunnel's key, whose highest value means
+// MaxIdentity is the highest number of an identity. It has to fit into a tunnel's key, whose highest value means
 // unknown.
 const MaxIdentity = 1<<24 - 2
 
-// UnknownClusterSet is the number, in a tunnel's key, of a Pod whose identity the ClusterSet has not numbered yet.
+// UnknownClusterSet is the number in a tunnel's key for a Pod whose identity has no number of the ClusterSet yet.
 const UnknownClusterSet = 1<<24 - 1
 
-// Remote is set in numbers of the ClusterSet where they could be confused with this Node's own numbers, which come from
-// the same range: where both can be the other end of a connection.
+// Remote is a bit in numbers of the ClusterSet. It distinguishes them from this Node's own numbers, which come from the
+// same range. It is used where both can name the other end of a connection.
 const Remote = 1 << 24
 
-// Rule decides about new connections of Pods of this Node, in numbers of identities. All its lists are sorted.
+// Rule decides about new connections of Pods of this Node. It names Pods by numbers of identities. All its lists are
+// sorted.
 type Rule struct {
 	// Rank decides which of several matching rules counts, and its action.
 	Rank
-	// Meaning is a hash of the rule's selection and action. It changes when the policy changes, and not when Pods come
-	// and go.
+	// Meaning is a hash of the rule's selection and action. It changes with the policy, but not when Pods come and go.
 	Meaning uint64
 	// Keep has known connections go on whatever becomes of the rule.
 	Keep bool
 	// Applied are the identities of Pods of this Node that the rule is for.
 	Applied []uint32
-	// AnyPeer matches every other end; else one of Peers or ClusterSet, an address in Blocks, or a connection that
-	// was made to one of Services.
+	// AnyPeer matches every other end. Otherwise a peer matches if it is in Peers or ClusterSet, if its address is in
+	// Blocks, or if the connection was made to one of Services.
 	AnyPeer bool
 	Peers   []uint32
-	// ClusterSet are numbers that the ClusterSet gives identities, of peers in other clusters. Numbers of clients are
-	// in tunnel keys, numbers of servers in Addresses. With Stretched the rule is about such peers, even if it has no
-	// numbers: a packet whose key is UnknownClusterSet may come from such a peer, so it must not reach Pods that the
-	// rule is for.
+	// ClusterSet has the ClusterSet's numbers of the identities of peers in other clusters. Numbers of clients are in
+	// tunnel keys, numbers of servers in Addresses. With Stretched the rule is about such peers, even if it has no
+	// numbers: a packet whose key is UnknownClusterSet may come from such a peer, so it must not reach Pods that the rule
+	// is for.
 	ClusterSet []uint32
 	Stretched  bool
 	Blocks     []netip.Prefix
 	Services   []derive.Object
-	// Names are names of DNS, in normal form, and may have *. Blocks has their known addresses. Asked are the same
-	// addresses: they also match a connection to a Service with one of them, whichever its endpoint.
+	// Names are DNS names in normal form, and may contain *. Blocks has their known addresses. Asked has the same
+	// addresses: they also match a connection to a Service with one of them, whichever its endpoint is.
 	Names []string
 	Asked []netip.Addr
-	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, an end of Targets, or a port of an
-	// unknown Pod by a protocol of UnknownPorts.
+	// AnyPort matches every protocol and port. Otherwise a port matches if it is in Ports, ICMP or IGMP, if the
+	// destination is in Targets, or if it is a port of an unknown Pod with a protocol in UnknownPorts.
 	AnyPort bool
 	Ports   []PortRange
 	ICMP    []ICMP
 	IGMP    []IGMP
-	// Targets are the numbers of named ports: each possible destination Pod gives a name its own number.
+	// Targets are the numbers of named ports, since each possible destination Pod may have another number for a name.
 	Targets      []Target
 	UnknownPorts []corev1.Protocol
 	// Log is set if connections that the rule decides are logged, with LogLabel. Name is the rule's name.
@@ -74,11 +74,11 @@ type Target struct {
 type Holder struct {
 	Number uint32  // of its identity
 	Asked  [2]bool // by direction: a rule asks for the address
-	// Network is the VirtualNetwork that the address is in. In other networks the address may be another machine's.
+	// Network is the VirtualNetwork of the address. In other networks another machine may have the same address.
 	Network derive.Object
 }
 
-// Applied are the policies that apply to an identity of this Node, by direction and stage, each sorted.
+// Applied are the policies that apply to an identity, by direction and stage, each list sorted.
 type Applied [2][Stages][]Key
 
 // Any reports whether policies of any stage apply in a direction.
@@ -109,14 +109,14 @@ func (a Addr) Compare(b Addr) int { return a.Addr.Compare(b.Addr) }
 // Tables are the policies of a Node.
 type Tables struct {
 	Sources
-	// Outside is set, before the first pass, if Nodes serve clients outside of the Pods' network.
+	// Outside is set if Nodes serve clients outside of the Pods' network. Set it before the first pass.
 	Outside bool
 	// Attached says whose the interfaces on this Node's switch are, by port.
 	Attached *derive.Table[derive.Name, Attached]
 	// Identities are the identities of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
-	// Numbers are the numbers of identities, from 1 to MaxIdentity except UnknownPod. A number stays the same on this
-	// Node as long as a Pod has the labels.
+	// Numbers are the numbers of identities, from 1 to MaxIdentity except UnknownPod. On this Node an identity keeps its
+	// number as long as a Pod has its labels.
 	Numbers *derive.Numbers[Identity]
 	// ClusterSetNumbers are the numbers that the ClusterSet gives the identities of Pods of this Node.
 	ClusterSetNumbers *derive.Table[Identity, uint32]
@@ -124,19 +124,20 @@ type Tables struct {
 	Applied *derive.Table[Identity, Applied]
 	// Rules are the rules of Pods of this Node.
 	Rules *derive.Table[RuleKey, Rule]
-	// Priorities give each rank of Rules a number. The rank that decides first has the higher number. Both directions
-	// share them.
+	// Priorities assign each rank of Rules a number. The rank that decides first has the highest number. Both directions
+	// use the same numbers.
 	Priorities *derive.Order[Rank]
 	// Addresses are the Pods that rules match by their addresses: Pods that a rule names and, if a rule denies unknown
-	// Pods, all Pods of this cluster. The number of a Pod of another cluster, which egress rules name, is the
-	// ClusterSet's, with Remote; see PeerAt.
+	// Pods, all Pods of this cluster. Egress rules also name Pods of other clusters. Their number is the ClusterSet's,
+	// with Remote; see PeerAt.
 	Addresses *derive.Table[Addr, Holder]
 	// Virtual are the same for VirtualNetworks.
 	Virtual VirtualAddresses
-	// PodRanges are the podCIDRs of this cluster: an address in one of them without a row in Addresses is an unknown
-	// Pod's.
+	// PodRanges are the podCIDRs of this cluster. An address in one of them without a row in Addresses belongs to an
+	// unknown Pod.
 	PodRanges *derive.Table[PodRange, RangeOfPods]
-	// Newcomers are Pods of other Nodes whose addresses are not known yet, by the keys of their Nodes' tunnels.
+	// Newcomers are Pods of other Nodes whose addresses are not known yet. The key is the number by which tunnel keys of
+	// their Node name them.
 	Newcomers *derive.Table[SenderKey, Newcomer]
 	// ServiceRules are the rules of Services for connections from outside.
 	ServiceRules *derive.Table[derive.Object, []ServiceRule]
@@ -145,7 +146,8 @@ type Tables struct {
 
 	settings
 
-	// The tables that these derive from, by feature. A feature reads tables of others through its field all.
+	// These are the tables that derive from the sources, by feature. A feature reads tables of other features through its
+	// field all.
 	places    attachmentTables
 	ids       identityTables
 	selectors selectorTables
@@ -179,7 +181,7 @@ type Sources struct {
 	PodAddresses     *derive.Source[derive.Object, RemotePods]
 	Blocks           *derive.Source[derive.Object, []NodeBlock]      // by SubnetLease
 	Further          *derive.Source[derive.Object, []FurtherAddress] // by Node
-	// Learned are addresses of names of DNS (NameOf), sorted, from answers to Pods of this Node.
+	// Learned are addresses of DNS names (NameOf), sorted, from answers to Pods of this Node.
 	Learned *derive.Source[derive.Name, []netip.Addr]
 }
 
@@ -220,7 +222,8 @@ type activeTables struct {
 	activeIn *derive.Index[derive.Name, Key, Facts] // by Namespace
 }
 
-// Priorities are from FirstPriority to LastPriority: above and below there is room for flows of other purposes.
+// Priorities are in the range from FirstPriority to LastPriority. Above and below it there is room for flows of other
+// purposes.
 const (
 	FirstPriority = 1000
 	LastPriority  = 64000
@@ -243,15 +246,15 @@ func (t *Tables) Loaded() {
 	}
 }
 
-// Stretched lets peers of scope ClusterSet mean the Pods of other clusters as well, and returns the tables. Call it
+// Stretched makes peers of scope ClusterSet select the Pods of other clusters as well, and returns the tables. Call it
 // before the first pass.
 func (t *Tables) Stretched() *Tables {
 	t.stretched = true
 	return t
 }
 
-// NewTables adds the tables of the Node of this name to an engine. attachments are the interfaces of its Pods; nil
-// means no interfaces.
+// NewTables adds the tables of the Node with a name to an engine. attachments are the interfaces of the Node's Pods;
+// nil means that it has no interfaces.
 func NewTables(e *derive.Engine, node string, attachments Attachments) *Tables {
 	t := withSources(e, node)
 	t.ids.add(e)
@@ -486,7 +489,7 @@ func (t *selectorTables) addGroups(e *derive.Engine) {
 		derive.KeysOf(t.all.ClusterGroups), derive.KeysOf(t.all.Groups))
 }
 
-// parse returns the parsed Selector. It parses each text once, since many identities are compared with it.
+// parse returns the parsed Selector. It caches the result for each text, since many identities are compared with it.
 func (t *selectorTables) parse(s Selector) (parsed, error) {
 	if p, ok := t.texts[s]; ok {
 		return p, nil
@@ -518,7 +521,7 @@ func (t *identityTables) identity(k derive.Object, r *derive.Reader) (Identity, 
 	return identityOf(namespace, pod.Labels, ""), nil
 }
 
-// MaySelect reports whether any policy may apply to a Pod of a Namespace, whatever its labels are. Every policy may
+// MaySelect reports whether any policy may apply to a Pod of a Namespace, whatever labels the Pod has. Every policy may
 // apply to a Pod whose Namespace is not known (""). r is nil between two passes.
 func (t *Tables) MaySelect(r *derive.Reader, namespace string) bool {
 	if namespace == "" {
@@ -566,8 +569,8 @@ func (t *activeTables) appliesTo(r *derive.Reader, k Key, f Facts, facts *Direct
 		func(rule RuleFacts) bool { return selectors.selects(r, k, rule.AppliedTo, set) })
 }
 
-// selects reports whether an appliedTo of a policy selects Pods of an identity. A policy with a Namespace is not
-// applied outside it, whatever its groups are.
+// selects reports whether an appliedTo of a policy selects Pods of an identity. A policy with a Namespace does not
+// apply outside of it, whatever its groups contain.
 func (t *selectorTables) selects(r *derive.Reader, k Key, list []Selector, set *labelSets) bool {
 	if k.Namespace != "" && set.namespaceName() != k.Namespace {
 		return false
@@ -600,7 +603,7 @@ func (f Facts) namespaces() []derive.Name {
 	return out
 }
 
-// Keeps reports whether known connections go on after any change of a policy that is applied to Pods of this Node.
+// Keeps reports whether known connections continue after any change of a policy that is applied to Pods of this Node.
 func (t *Tables) Keeps(r *derive.Reader, k Key) bool {
 	f, _ := derive.Get(r, t.actives.active, k)
 	return f.Keep

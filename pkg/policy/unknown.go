@@ -11,10 +11,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// An address inside a podCIDR of this cluster without a known Pod belongs to an unknown Pod. Either its kubelet has not
-// reported the address yet, or it was deleted by force and still runs. A rule that denies by labels, or by the names of
-// ports, denies unknown Pods. No rule allows one by them. Ranges of addresses match it like any other address. The
-// first address of a podCIDR is the Node's own, not a Pod's. Neither is the last one, if Nodes serve clients outside.
+// An address in a podCIDR of this cluster without a known Pod belongs to an unknown Pod. Either the Pod's kubelet has
+// not reported the address yet, or the Pod was deleted by force and still runs. A rule that denies by labels, or by the
+// names of ports, denies unknown Pods. No rule allows unknown Pods by labels or names. Ranges of addresses match their
+// addresses like any others. The first address of a podCIDR is the Node's own, not a Pod's. Neither is the last one, if
+// Nodes serve clients outside.
 //
 // The switch can distinguish an unknown Pod only from known Pods. So if a rule denies by labels, Addresses has every
 // Pod of the cluster, whether a rule names its identity or not.
@@ -96,7 +97,7 @@ func (t *unknownTables) unknownPods(e *derive.Engine) {
 	t.all.Virtual.Blocks = derive.NewTable(e, "block-ranges", t.rangeOfBlock, derive.KeysOfIndex(t.blocks))
 }
 
-// deniesUnknown reports whether a rule denies by the labels of the other end, or by the names of its ports.
+// deniesUnknown reports whether a rule denies by the labels of the other end, or by the names of the other end's ports.
 func (f ruleFacts) deniesUnknown(d Direction) bool {
 	return f.denies() && (!f.AnyPeer && len(f.Peers) > 0 || f.namesUnknown(d))
 }
@@ -106,7 +107,8 @@ func (f ruleFacts) namesUnknown(d Direction) bool {
 	return f.denies() && d == Egress && len(f.Named) > 0
 }
 
-// unknownPorts returns the protocols of which a rule denies every port of unknown Pods: the protocols of named ports.
+// unknownPorts returns the protocols for which a rule denies every port of unknown Pods. These are the protocols of its
+// named ports.
 func (f ruleFacts) unknownPorts(d Direction) (out []corev1.Protocol) {
 	if !f.namesUnknown(d) {
 		return nil
@@ -156,15 +158,15 @@ func (t *unknownTables) rangesWith(a netip.Addr) (out []RangeOfPods) {
 }
 
 // deniesUnknownAt reports whether a rule of a direction denies unknown Pods, and an address without a row in Addresses
-// belongs to one: it is in a podCIDR and not a Node's own.
+// belongs to one. It does if it is in a podCIDR and is not a Node's own address.
 func (t *unknownTables) deniesUnknownAt(d Direction, a netip.Addr) bool {
 	ranges := t.rangesWith(a)
 	return slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Denied[d] }) &&
 		!slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.IsNode(a) })
 }
 
-// IsUnknownPod reports whether an address belongs to an unknown Pod, whether a rule asks for it or not. It is called
-// between two passes (derive.Engine.Do).
+// IsUnknownPod reports whether an address belongs to an unknown Pod, even if no rule needs that. Call it between two
+// passes (derive.Engine.Do).
 func (t *Tables) IsUnknownPod(a netip.Addr) bool {
 	ranges := t.unknown.rangesWith(a)
 	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.IsNode(a) }) {

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// The functions below answer questions of people about the tables. They read several tables, so they are called between
-// two passes (derive.Engine.Do), when the tables agree.
+// These functions answer questions of users about the tables. They read several tables, so they are called between two
+// passes (derive.Engine.Do), when the tables are consistent.
 
 // Standing is a policy that applies to Pods of this Node.
 type Standing struct {
@@ -121,8 +121,8 @@ func messages(protocol string, n int16) string {
 	return fmt.Sprintf("%s/%d", protocol, n)
 }
 
-// String returns "TCP/80", "TCP/80-90", or "TCP" for all of the protocol. For ports of the source " from 1024-2048"
-// follows.
+// String returns "TCP/80", "TCP/80-90", or "TCP" for the whole protocol. If source ports are restricted, " from
+// 1024-2048" follows.
 func (p PortRange) String() string {
 	text := string(p.Protocol)
 	if p.From != 0 || p.To != 65535 {

@@ -1,6 +1,5 @@
-// Package problem has the one type by which pure planning code reports what is wrong with
-// an object. A Problem never stops the planning of other objects: it becomes a condition,
-// an Event or a log line on the object it names.
+// Package problem has the type with which pure code reports defects of objects. A Problem never stops the work for
+// other objects. It becomes a condition, an Event or a log line about its object.
 package problem
 
 import (
@@ -10,8 +9,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
-// Object names what a Problem is about: an API object, or a thing of the Node such as a link,
-// whose Kind is then lower-case.
+// Object names the object of a Problem: an API object, or a thing on the Node such as a link, whose Kind is in lower
+// case.
 type Object struct {
 	Kind      string
 	Namespace string // empty for cluster-scoped kinds and things of the Node
@@ -68,7 +67,7 @@ func (l List) Observation() string {
 	return strings.Join(words, "; ")
 }
 
-// Quoted quotes text of another author for a message. It cuts long text, which would fill conditions and logs.
+// Quoted quotes text of another author for a message. It shortens long text, which would fill conditions and logs.
 func Quoted(text string) string {
 	const most = 64
 	if len(text) > most {

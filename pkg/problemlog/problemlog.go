@@ -14,8 +14,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A source may have burst log lines about problems of one reason at once, then one each pause. So a tenant with
-// thousands of faulty policies, or one that is corrected and broken in turn, does not fill the log.
+// A source may have a burst of log lines about problems with one reason, and then one line in each pause. So a tenant
+// with thousands of faulty policies, or with one that changes all the time, does not fill the log.
 const (
 	burst = 20
 	pause = time.Minute
@@ -43,13 +43,14 @@ type share struct {
 	noted   bool // a line reports that lines are omitted
 }
 
-// New returns a Log. listed ends the line that reports the limit, and names a place that has all problems.
+// New returns a Log. When the limit of lines is reached, one line reports that. It ends with listed, which names a
+// place that has all problems.
 func New(to *slog.Logger, listed string) *Log {
 	return &Log{to: to, listed: listed, shares: map[group]*share{}, sweep: fewShares}
 }
 
-// Changed writes what came and what went together. A problem whose message alone is another has one line. The source of
-// a problem is the kind and the Namespace of its object.
+// Changed logs added and removed problems of one pass. A problem of which only the message has changed gets one line.
+// The source of a problem is the kind and the Namespace of its object.
 func (l *Log) Changed(added, removed []problem.Problem) {
 	still := map[problem.Problem]int{}
 	for _, p := range added {
@@ -67,7 +68,8 @@ func (l *Log) Changed(added, removed []problem.Problem) {
 	}
 }
 
-// Came writes that a problem came whose source is a member of a ClusterSet. Without a member it is as with Changed.
+// Came logs a new problem whose source is a member of a ClusterSet. Without a member the source is the same as in
+// Changed.
 func (l *Log) Came(member string, p problem.Problem) { l.write(slog.LevelWarn, p.Message, member, p) }
 
 func (l *Log) write(level slog.Level, text, member string, p problem.Problem) {

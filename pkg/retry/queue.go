@@ -21,15 +21,16 @@ type Offer struct {
 	Key string
 	// Group takes turns with other groups: a member's cluster ID, a Namespace.
 	Group string
-	// Member is the cluster ID of the member that the object is of, for Reported. It may be empty.
+	// Member is, for Reported, the cluster ID of the member to which the object belongs. It may be empty.
 	Member string
-	// After is a key whose writes have to be done before; empty for no such key. A key without an offer counts as done.
-	// The offers of one call of Set may be in any order.
+	// After is a key whose writes have to be done first, or empty. A key without an offer counts as done. The offers of
+	// one call of Set may be in any order.
 	After string
-	// Late is for writes for which no other write waits, such as a status about other writes: writes of other offers go
+	// Late marks writes that no other write depends on, such as a status about other writes. Writes of other offers come
 	// first.
 	Late bool
-	// Wait is how long an offer waits for one that replaces it. It is for what is likely to be over in a moment.
+	// Wait is how long an offer waits before its writes begin. A newer offer replaces it meanwhile. It is for states that
+	// will probably change in a moment.
 	Wait time.Duration
 	// Writes are done in this order, each when the one before has succeeded.
 	Writes []Write
@@ -46,46 +47,46 @@ const againEvery = 30 * time.Second
 
 // Options are the options of a Queue.
 type Options struct {
-	// Least is waited for after a write's first failure, and twice as long after each further one,
-	// up to Most. Zero is the constant of that name.
+	// Least is the wait after a write's first failure. The wait doubles with each further failure, up to Most. Zero stands
+	// for the constants of these names.
 	Least, Most time.Duration
 	Parallel    int // writes at the same time
 	Log         *slog.Logger
 	// Quiet omits the log line about each write that succeeds.
 	Quiet bool
-	// Again offers everything that is still to be done. Run calls it from time to time, until ctx ends: a Queue forgets
-	// the writes that it has done, and they may have been undone before a watch showed them. A pass of tables must not
-	// run meanwhile, or Again would offer what the pass withdraws (derive.Engine.Do). It may be nil.
+	// Again queues all writes that are still due. Run calls it at intervals, until ctx ends: a Queue forgets writes once
+	// they are done, and another client may have undone them before a watch showed them. No pass of tables may run at that
+	// time, or Again would queue writes that the pass withdraws (derive.Engine.Do). Again may be nil.
 	Again func(ctx context.Context)
-	// Reported is called when the Problem of an offer's key comes, changes or ends (nil), by the goroutine of the
-	// write or the caller of Set, in the order in which that happens: with the Queue locked, so it must
-	// not call the Queue. It may be nil. ReportTo is one.
+	// Reported is called when the Problem of an offer's key appears, changes or ends (nil), in this order. The goroutine
+	// of the write or the caller of Set calls it while the Queue is locked, so it must not call the Queue. It may be nil.
+	// ReportTo returns such a function.
 	Reported func(o Offer, p *problem.Problem)
 	// Wrote is called after each try; it may be nil.
 	Wrote func(took time.Duration, err error)
-	// Done is called when all writes of an offer have succeeded, with the time since the object needed them: waits and
-	// failures included. It is called by the goroutine of the write, and must not call the Queue. It may be nil.
+	// Done is called when all writes of an offer have succeeded. It gets the time since the offer, including waits and
+	// failures. The goroutine of the write calls it, so it must not call the Queue. It may be nil.
 	Done func(o Offer, took time.Duration)
 }
 
-// How often one object is written that changes all the time: this many offers at once, then so many
-// a second. An object that another controller, or an admission webhook, makes different each time costs no
-// more than that.
+// These bound how often an object that changes all the time is written: this many offers in a burst, and then so many a
+// second. They also bound the cost of an object that another controller, or an admission webhook, changes again each
+// time.
 const (
 	objectBurst = 20
 	objectRate  = rate.Limit(5)
 )
 
-// writeLimit is for one write. An API server gives an admission webhook up to 10 seconds in most
-// configurations, and answers then: that answer says more than that time has passed.
+// writeLimit is the time limit for one write. In most configurations an API server gives an admission webhook up to 10
+// seconds, and then answers. Such an answer has more information than a timeout of the client.
 const writeLimit = 15 * time.Second
 
-// silentKeys is the number of keys in a row without an answer after which the server counts as unavailable. A
-// connection that cannot be made, or breaks, shows it at once.
+// silentKeys is the number of successive keys without an answer after which the server counts as unavailable. A
+// connection that fails shows that at once.
 const silentKeys = 3
 
-// How many writes of a group have a log line of their own: this many at once, then so many a second. A tenant that has
-// objects written all the time fills no log.
+// These bound the log lines about single writes of a group: this many in a burst, and then so many a second. So a
+// tenant that causes writes all the time does not fill the log.
 const (
 	lineBurst = 100
 	lineRate  = rate.Limit(1)
@@ -121,8 +122,7 @@ func (l *limits) of(key string) *rate.Limiter {
 }
 
 // Queue does writes to one API server in parallel: in order for each object, in turns between groups, each with its own
-// back-off. It is level-triggered: Set declares the writes that an object needs now, also that it needs no writes any
-// more.
+// back-off. It is level-triggered: Set declares the writes that an object needs now, which may be no writes any more.
 //
 //	Set ──► ready, by lane and group ──► running ──► done: forgotten
 //	 │          ▲                           │ failed
@@ -171,7 +171,7 @@ type lane struct {
 	turns []string           // groups with ready items, the next one first
 }
 
-// lateTurn is after how many takes one is from the lane of late offers, so that those come too.
+// After this many offers, one is taken from the lane of late offers, so that these are not delayed for ever.
 const lateTurn = 8
 
 type state int
@@ -195,8 +195,8 @@ func NewQueue(o Options) *Queue {
 	return q
 }
 
-// Set replaces the offers for some keys. Without writes the object needs nothing any more; running writes are not
-// interrupted. No write begins before all offers are known. Any goroutine may call it.
+// Set replaces the offers for some keys. An offer without writes withdraws the earlier one. Running writes are not
+// interrupted. No write begins before all given offers are recorded. Any goroutine may call it.
 func (q *Queue) Set(offers ...Offer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,8 +236,8 @@ func (q *Queue) set(o Offer) {
 	}
 }
 
-// Hold has nothing begun until Resume: offers are taken in, and what was withdrawn meanwhile is never done. Writes
-// that run go on.
+// Hold stops new writes until Resume. Meanwhile offers are recorded, and writes that are withdrawn are never done.
+// Running writes continue.
 func (q *Queue) Hold() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -24,14 +24,14 @@ const triesBeforeBlame = 5
 type Write struct {
 	// The name of the write for logs and Problems, such as "create Service default/web".
 	What string
-	// Blame is the Problem to report when the write is refused. Its Message may be a remedy. It follows the server's
-	// answer.
+	// Blame is the Problem to report if the write is refused. Its Message follows the server's answer, and may be a
+	// remedy.
 	Blame problem.Problem
 	// Do does it. Its error carries the server's answer as in apierrors.
 	Do func(context.Context) error
 }
 
-// Next returns how long to wait after one more failure, if the last wait was delay. It is 0 before the first failure.
+// Next returns the wait after a further failure, given the previous wait. Before the first failure that is 0.
 func Next(delay time.Duration) time.Duration { return nextDelay(delay, Least, Most) }
 
 func nextDelay(delay, least, most time.Duration) time.Duration { return min(max(2*delay, least), most) }
@@ -44,7 +44,8 @@ type failure struct {
 	reported *problem.Problem // nil as long as it may pass
 }
 
-// again returns a failure after one more try. away is set if it is not the object's fault: no write gets an answer.
+// again returns the failure after one more try. If away is set, no write gets an answer, so the cause is not the
+// object.
 func (f failure) again(write Write, err error, away bool, least, most time.Duration) failure {
 	f.delay = nextDelay(f.delay, least, most)
 	f.until, f.tries = time.Now().Add(f.delay), f.tries+1
@@ -59,15 +60,15 @@ func (f failure) again(write Write, err error, away bool, least, most time.Durat
 	return f
 }
 
-// answered reports whether an error is what an API server answered. A webhook's denial may come without any reason, so
-// that is not asked for.
+// answered reports whether an error is an answer of an API server. A webhook's denial may have no reason, so the reason
+// is not checked.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// Lost reports whether there was no connection to the API server, or it broke. It does not count a write that has
-// lasted too long. Its object may be the cause, for example through a webhook that hangs.
+// Lost reports whether there was no connection to the API server, or the connection broke. A write that took too long
+// does not count, since its object may be the cause, for example through a webhook that hangs.
 func Lost(err error) bool {
 	var request *url.Error
 	var network net.Error
@@ -76,7 +77,8 @@ func Lost(err error) bool {
 			errors.Is(err, io.ErrUnexpectedEOF))
 }
 
-// passing reports whether an API server's refusal is one that comes from an old view of things, or from load.
+// passing reports whether an API server's refusal may end by itself: it was caused by an outdated object version, or by
+// load.
 func passing(err error) bool {
 	return stale(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||

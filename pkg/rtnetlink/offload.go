@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offload is work that a link may leave to the receiver of its packets: a command of linux/ethtool.h.
+// Offload is work on packets that a link may leave to their receiver. Its value is a command of linux/ethtool.h.
 type Offload uint32
 
 // Offloads.
 const (
-	// ChecksumOffload is of packets that are sent. Segmentation offload, which the kernel allows only together with it,
-	// goes with it.
+	// ChecksumOffload is about packets that are sent. Switching it off also ends segmentation offload, which the kernel
+	// allows only together with it.
 	ChecksumOffload Offload = 0x17 // ETHTOOL_STXCSUM
 	// TCPSegmentationOffload and SegmentationOffload have the link cut packets that are sent.
 	TCPSegmentationOffload Offload = 0x1f // ETHTOOL_STSO
@@ -23,8 +23,9 @@ const (
 	ReceiveOffload Offload = 0x2c // ETHTOOL_SGRO
 )
 
-// SwitchOff switches an offload of a link off. It is one request, where reading and setting features by name is five.
-// The library for these also keeps addresses in numbers, by which a stack that grows meanwhile loses the answer.
+// SwitchOff switches an offload of a link off with one request. Reading and setting features by name would take five.
+// The library for that also stores addresses as integers, so the answer is lost if the goroutine's stack moves
+// meanwhile.
 func SwitchOff(link string, what Offload) error {
 	value := struct{ command, on uint32 }{command: uint32(what)}
 	request := struct { // struct ifreq

@@ -1,5 +1,5 @@
-// Package rtnetlink asks the kernel about links what the libraries ask for incompletely: lists as a whole, and offloads
-// in one request.
+// Package rtnetlink has requests about links that libraries do not make completely: lists that are consistent, and
+// offloads in one request.
 package rtnetlink
 
 import (
@@ -11,9 +11,8 @@ import (
 // attempts bounds how often a list is asked for that changes each time while it is read.
 const attempts = 20
 
-// List calls a function that lists links, addresses or routes until no change has come between:
-// the kernel gives a list in parts, and one that has changed meanwhile may lack entries
-// (NLM_F_DUMP_INTR, netlink.ErrDumpInterrupted).
+// List repeats a function that lists links, addresses or routes until its list is consistent. The kernel returns a list
+// in parts, and a list that has changed meanwhile may lack entries (NLM_F_DUMP_INTR, netlink.ErrDumpInterrupted).
 func List[T any](list func() (T, error)) (T, error) {
 	for range attempts - 1 {
 		if found, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

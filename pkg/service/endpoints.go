@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// packed is an address as numbers. When one address changes, thousands are sorted again, and values with pointers take
-// several times as long to sort.
+// packed is an address as integers. When one address changes, thousands are sorted again, and sorting values with
+// pointers takes several times as long.
 type packed struct {
 	high, low uint64
 	port      uint16
@@ -47,9 +47,8 @@ type candidates struct {
 }
 
 // choose returns the endpoints of one port, of the family of its virtual address, ordered by address. It returns the
-// ready ones. If no endpoint is ready, it returns those still serving while they terminate (KEP-1669). Each address
-// counts once. Hints reduce the choice among ready endpoints. hidden is the number of endpoints that they
-// leave out.
+// ready ones. If no endpoint is ready, it returns those still serving while they terminate (KEP-1669). Each address is
+// in the result once. Hints restrict the ready endpoints. hidden is the number of endpoints that they exclude.
 func (c candidates) choose(port Port, vip netip.Addr, scope Scope) (out []Endpoint, hidden int) {
 	ready := func(e EndpointFacts) bool { return c.service.PublishNotReady || e.Ready }
 	if out = c.pick(port, vip, scope, ready); len(out) == 0 {
@@ -73,9 +72,10 @@ func (c candidates) anywhere(port Port, vip netip.Addr) bool {
 	return len(list) > 0
 }
 
-// hinted returns a filter for the ready endpoints that are for this Node, or nil if hints choose no endpoint. It has
-// the result of kube-proxy of Kubernetes 1.36 (topologyModeFromHints). A kind of hint counts if all ready endpoints
-// have it and at least one names this Node, or its zone. Hints for the Node have precedence over hints for the zone.
+// hinted returns a filter for the ready endpoints whose hints name this Node or its zone, or nil if all endpoints are
+// used. The result equals kube-proxy's in Kubernetes 1.36 (topologyModeFromHints). A kind of hint counts if all ready
+// endpoints have it and at least one names this Node, or its zone. Hints for the Node have precedence over hints for
+// the zone.
 //
 // So a missing hint, or clients in a zone without endpoints, lead to all endpoints. hinted does not read the Service's
 // trafficDistribution and its annotation, since Kubernetes' controller writes hints from them.
@@ -107,8 +107,8 @@ func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) 
 	return nil
 }
 
-// of yields the endpoints of one port, of the family of its virtual address, that this Node may send to, with the
-// number of the port.
+// of yields the endpoints of one port to which this Node may send connections, with their port numbers. They are of the
+// family of the virtual address.
 func (c candidates) of(port Port, vip netip.Addr, scope Scope) iter.Seq2[EndpointFacts, uint16] {
 	return func(yield func(EndpointFacts, uint16) bool) {
 		for _, slice := range c.slices {

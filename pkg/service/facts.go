@@ -27,13 +27,12 @@ type Facts struct {
 	VIPs  []netip.Addr // of both families
 	Ports []Port
 	Local bool // internalTrafficPolicy Local: endpoints of this Node only
-	// Affinity is how long a client address without new connections is remembered with sessionAffinity ClientIP; 0 turns
-	// it off.
+	// Affinity is how long a client without new connections is remembered, with sessionAffinity ClientIP. 0 turns it off.
 	Affinity time.Duration
 	// Imported is set if the Service was made from other clusters' exports. Its endpoints are on no Node of this cluster.
 	Imported bool
-	// First are the clusters that get the requests to an imported Service first, in order. Minimum is the number of ready
-	// endpoints that suffice. If First is empty, requests go to all.
+	// First lists the clusters that get requests to an imported Service first, in order. Minimum is the number of ready
+	// endpoints that suffices. If First is empty, all clusters get requests.
 	First   []string
 	Minimum int
 	// DNS is true of the cluster's DNS.
@@ -60,7 +59,7 @@ type SliceFacts struct {
 	Service   derive.Object
 	Ports     []SlicePort
 	Endpoints []EndpointFacts
-	// Weight is the number of endpoints behind each address, if the address is another cluster's Service. 0 means one.
+	// Weight is the number of endpoints behind each address, if the address is of another cluster's Service. 0 means one.
 	Weight uint16
 	// Cluster is whose endpoints they are, for an imported Service.
 	Cluster  string
@@ -80,11 +79,13 @@ type EndpointFacts struct {
 	Node     string
 	Ready    bool
 	Draining bool // serving and terminating
-	// Hints are the Nodes and zones that the endpoint is for, or nil. There are many endpoints, and few have hints.
+	// Hints are the Nodes and zones whose clients should use the endpoint, or nil. There are many endpoints, and few have
+	// hints.
 	Hints *Hints
 }
 
-// Hints are the Nodes and zones that an endpoint is for (discovery/v1, EndpointHints). A kind without hints is empty.
+// Hints are the Nodes and zones whose clients should use an endpoint (discovery/v1, EndpointHints). Each list is empty
+// if there are no hints of its kind.
 type Hints struct {
 	Nodes []string
 	Zones []string
@@ -111,7 +112,7 @@ func ZoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 // k8s.io/kubernetes/pkg/proxy/apis.
 const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// IsOthers reports whether a Service or an EndpointSlice has a label with which kube-proxy leaves it alone.
+// IsOthers reports whether a Service or an EndpointSlice has a label for which kube-proxy ignores it.
 func IsOthers(o metav1.Object) bool {
 	for _, label := range []string{LabelProxyName, corev1.IsHeadlessService} {
 		if _, ok := o.GetLabels()[label]; ok {

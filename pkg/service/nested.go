@@ -13,12 +13,12 @@ import (
 )
 
 // maxScale bounds the weights, so that the switch's selection table stays small. The table has one slot for the
-// smallest weight and at most 256 slots.
+// smallest weight, and at most 256 slots in all.
 const maxScale = 1 << 10
 
 // These are the bounds of nesting. The cluster's own export within an imported Service is one level. A hand-made
-// Service in front of it is a second. A user that may write EndpointSlices can make chains and nets of Services without
-// end. The bounds keep the work for one frontend small, and the parts of its fractions below 2^maxParts.
+// Service in front of it is a second. A user who may write EndpointSlices could make endless chains and nets of
+// Services. The bounds keep the work for one frontend small, and the parts of its fractions below 2^maxParts.
 const (
 	maxNesting = 4
 	maxShares  = 1 << 13
@@ -42,7 +42,7 @@ func fractionOf(addr netip.AddrPort, count, parts uint64) fraction {
 }
 
 // nesting replaces each endpoint of a frontend that is another Service's virtual address by that Service's endpoints.
-// An imported Service lists the ClusterIP of each exporting cluster, also of this one. Without the replacement the
+// An imported Service lists the ClusterIP of each exporting cluster, including this one. Without the replacement the
 // switch would have to choose twice. The weight of a replaced endpoint is divided among its replacements, so that each
 // cluster gets as much as before. If there are no replacements, its share goes to the others.
 type nesting struct {
@@ -86,8 +86,8 @@ func (n *nesting) nested(f Frontend) bool {
 	return found
 }
 
-// shares resolves a frontend. A direct endpoint that leads to a destination counts with its weight. A nested endpoint
-// is split. total is the sum of all.
+// shares resolves a frontend into fractions of destinations. A direct endpoint counts with its weight. A nested
+// endpoint is split into its Service's endpoints. total is the sum of all weights.
 func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 	n.open[f.address()] = true
 	defer delete(n.open, f.address())
@@ -126,9 +126,9 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 }
 
 // first returns the endpoints that requests to an imported Service go to. These are the endpoints of the first clusters
-// of the order that have enough ready endpoints together, else all. A Service of this cluster counts with all its
-// present endpoints, also with endpoints that hints give to other Nodes. So all Nodes decide alike. Other clusters
-// count with their reported numbers.
+// of the order that have enough ready endpoints together, else all. For a Service of this cluster all its present
+// endpoints count, even if hints exclude them on this Node. So all Nodes decide alike. For other clusters their
+// reported numbers count.
 func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
 	rank := map[netip.Addr]int{}
 	for _, s := range derive.List(n.reader, n.tables.ByService, key) {

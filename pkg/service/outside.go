@@ -15,7 +15,7 @@ import (
 
 // Outside are the inputs of how clients outside of the Pods' network reach a Service.
 type Outside struct {
-	// Local keeps the clients outside of this Node to endpoints on it: externalTrafficPolicy Local.
+	// Local restricts clients outside of this Node to endpoints on it: externalTrafficPolicy Local.
 	Local     bool
 	Balancers []netip.Addr // addresses of status.loadBalancer whose packets come to the Nodes as they are
 	External  []netip.Addr // externalIPs
@@ -25,15 +25,16 @@ type Outside struct {
 	Limited4, Limited6 bool
 	// Pool is the ExternalIPPool that gives the Service its load balancer's address.
 	Pool string
-	// HealthPort answers load balancers whether this Node has endpoints, with Local; 0: no port.
+	// HealthPort is the port at which load balancers ask whether this Node has endpoints, with Local. 0 means no port.
 	HealthPort uint16
 }
 
-// MaxSources bounds what the loadBalancerSourceRanges of a Service need: ranges times ports times addresses of the load
+// MaxSources bounds the cost of a Service's loadBalancerSourceRanges: ranges times ports times addresses of the load
 // balancer. A Node has three flows for each.
 const MaxSources = 1024
 
-// SourceProblems report a Service whose loadBalancerSourceRanges are beyond MaxSources, so that no client is let in.
+// SourceProblems returns the problems of a Service whose loadBalancerSourceRanges exceed MaxSources. Such a Service
+// admits no client.
 func SourceProblems(s *corev1.Service) (out []problem.Problem) {
 	for _, p := range FactsOf(s).Problems {
 		if p.Reason == ReasonTooManySources {
@@ -115,8 +116,8 @@ func outsideAddress(text, field string, reason reasons.Reason, report reporter) 
 	return ip.Unmap(), true
 }
 
-// sources parses ranges of clients, as kube-proxy does: ranges of one family alone leave the other family open. A range
-// that cannot be parsed lets no client in.
+// sources parses ranges of clients, as kube-proxy does: if all ranges are of one family, the other family is not
+// restricted. An invalid range admits no client.
 func (o *Outside) sources(texts []string, report reporter) {
 	invalid := false
 	for i, text := range texts {
@@ -145,8 +146,8 @@ func (o *Outside) sources(texts []string, report reporter) {
 	}
 }
 
-// limits returns the ranges of the clients that may use a load balancer's address, of its family. It returns false
-// if all clients may.
+// limits returns the ranges of clients that may use a load balancer's address, of the address's family. It returns
+// false if all clients may use it.
 func (o Outside) limits(ip netip.Addr) ([]netip.Prefix, bool) {
 	if ip.Is4() && !o.Limited4 || ip.Is6() && !o.Limited6 {
 		return nil, false

@@ -20,15 +20,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Endpoint is one address that connections to a Frontend are sent to. Its share of them is
-// Weight over the sum of all weights.
+// Endpoint is one address to which connections to a Frontend go. Its share of them is Weight divided by the sum of all
+// weights.
 type Endpoint struct {
 	Addr   netip.AddrPort
 	Weight uint16
 }
 
 // Kind is the field of a Service that a Frontend's address comes from. If two Services have one address, the lower kind
-// wins: an external address, which every author of a Service may write, takes no ClusterIP away.
+// wins. Every author of a Service may write an external address, which must not take over another Service's ClusterIP.
 type Kind uint8
 
 // The kinds of Frontends.
@@ -66,8 +66,8 @@ const (
 	Local                // this Node alone
 )
 
-// Set names the endpoints that several addresses of a Service's port share, of one family and scope. All Frontends of a
-// set have the same Affinity, Endpoints and Elsewhere.
+// Set identifies a list of endpoints that several addresses of a Service's port share. Its endpoints are of one family
+// and scope. All Frontends of a Set have the same Affinity, Endpoints and Elsewhere.
 type Set struct {
 	Namespace, Service, Port string
 	Protocol                 corev1.Protocol
@@ -99,8 +99,8 @@ func (s Set) String() string {
 	return out
 }
 
-// Frontend is one virtual address and port of a Service. Without Endpoints, connections are refused. With Elsewhere,
-// they are dropped.
+// Frontend is one virtual address and port of a Service. If it has no Endpoints, connections are refused, or dropped if
+// Elsewhere is set.
 type Frontend struct {
 	Namespace string
 	Service   string
@@ -110,12 +110,12 @@ type Frontend struct {
 	Kind      Kind
 	Clients   Clients
 	Scope     Scope // of the Endpoints
-	// Sources are the ranges of the clients that may use a LoadBalancer, with the Service's loadBalancerSourceRanges.
-	// Limited is set if there are such, else all clients may.
+	// Sources are the ranges of the clients that may use a load balancer's address, from the Service's
+	// loadBalancerSourceRanges. Limited is set if there are such ranges. Otherwise all clients may use it.
 	Sources []netip.Prefix
 	Limited bool
-	// Affinity sends the connections of a client address to one endpoint while it exists, until no new connection has come
-	// for this time. 0 turns it off.
+	// Affinity sends all connections of a client address to one endpoint, as long as the endpoint exists, until no new
+	// connection has come for this time. 0 turns it off.
 	Affinity  time.Duration
 	Endpoints []Endpoint // ordered by address
 	// Elsewhere is set if the scope Local excludes all existing endpoints.
@@ -150,8 +150,8 @@ func (f Frontend) sameClients(o Frontend) bool {
 	return f.address() == o.address() && f.Clients == o.Clients
 }
 
-// Find returns the frontend that serves an address. If there is one for each kind of client, it returns the first. It
-// may be called from any goroutine, for a user's question: it looks at all Services.
+// Find returns the frontend that serves an address. If there is one for each kind of client, it returns the first. Any
+// goroutine may call it. It searches all Services, so it is only for questions of users.
 func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, bool) {
 	a := addressOf(protocol, vip)
 	for _, row := range t.Frontends.All() {
@@ -162,7 +162,8 @@ func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, b
 	return Frontend{}, false
 }
 
-// Serving is Find by an index, in a time that does not depend on the number of Services. Call it between two passes.
+// Serving is like Find, but uses an index, so its time does not depend on the number of Services. Call it between two
+// passes.
 func (t *Tables) Serving(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, bool) {
 	a := addressOf(protocol, vip)
 	for _, key := range t.claims.Keys(a) {
@@ -174,8 +175,9 @@ func (t *Tables) Serving(protocol corev1.Protocol, vip netip.AddrPort) (Frontend
 	return Frontend{}, false
 }
 
-// address is the destination of a packet. Two frontends cannot have the same. Tables and indexes have tens of thousands
-// as keys, so it has no pointers and less than half of the size of a protocol's name and a netip.AddrPort.
+// address is the destination of a packet. Two frontends of one kind of client cannot have the same one. Tables and
+// indexes have tens of thousands of addresses as keys. So it has no pointers, and less than half of the size of a
+// protocol's name and a netip.AddrPort.
 type address struct {
 	protocol uint8 // its place in protocols
 	version  uint8 // 4 or 6
@@ -194,7 +196,7 @@ func addressOf(protocol corev1.Protocol, vip netip.AddrPort) address {
 	return address{uint8(slices.Index(protocols[:], protocol)), version, vip.Addr().As16(), vip.Port()}
 }
 
-// Compare makes an address the key of a table. It orders by the protocol's name, then as netip.AddrPort does.
+// Compare orders addresses, so that they can be keys of a table: by the protocol's name, then as netip.AddrPort does.
 func (a address) Compare(b address) int {
 	return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.version, b.version), bytes.Compare(a.ip[:], b.ip[:]),
 		cmp.Compare(a.port, b.port))
@@ -212,8 +214,8 @@ func (a address) addrPort() netip.AddrPort {
 // String returns "10.96.0.10:80/TCP".
 func (a address) String() string { return fmt.Sprintf("%s/%s", a.addrPort(), protocols[a.protocol]) }
 
-// block is a part of the address space. There are many endpoints, and virtual addresses are in few blocks. Only
-// endpoints in these blocks may be virtual addresses.
+// block is a part of the address space. Virtual addresses are in few blocks. Only an endpoint in one of these blocks
+// can be a virtual address, so most of the many endpoints need no further check.
 type block struct{ netip.Addr }
 
 // Compare makes a block the key of a table.
@@ -247,10 +249,11 @@ type Tables struct {
 	// Health are the answers to load balancers, of Services that have a port for them.
 	Health *derive.Table[derive.Object, Health]
 
-	// Families reads the versions of IP that this Node serves, from an earlier table. Without it the Node serves IPv4
-	// alone. It is set before the first pass.
+	// Families reads the versions of IP that this Node serves, from an earlier table. Without it the Node serves only
+	// IPv4. Set it before the first pass.
 	Families func(*derive.Reader) family.Families
-	// Outside has the Services served for clients outside of the Pods' network, too. It is set before the first pass.
+	// Outside selects the Services that are also served for clients outside of the Pods' network. Set it before the first
+	// pass.
 	Outside bool
 	// NoLoadBalancers leaves addresses of load balancers out of that.
 	NoLoadBalancers bool
@@ -364,8 +367,8 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 }
 
 // onThisNode returns the endpoints of an imported Service that are on this Node: this cluster's endpoints whose Pods
-// are here. Other clusters list this cluster's endpoints as the address of its own Service, whose policy may differ, or
-// as the addresses of its Pods.
+// are on it. Other clusters list this cluster's endpoints as the address of its own Service, whose policy may differ,
+// or as the addresses of its Pods.
 func (t *Tables) onThisNode(key derive.Object, f Frontend, r *derive.Reader) []Endpoint {
 	local := map[netip.Addr]bool{}
 	own := derive.Object{Namespace: key.Namespace, Name: strings.TrimPrefix(key.Name, multicluster.ImportedPrefix)}
@@ -408,9 +411,9 @@ func object(key derive.Object) problem.Object {
 	return problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}
 }
 
-// holder decides which Service has an address: of those with the lowest kind of frontend there, the first by namespace
-// and name. It returns false if no Service has it. A table of the decisions would have tens of thousands of rows, and
-// an address is looked up by its own Service, and by few others.
+// holder decides which Service has an address. It is the first by Namespace and name, among the Services with the
+// lowest kind of frontend at the address. It returns false if no Service has the address. The decisions are not kept in
+// a table: it would have tens of thousands of rows, and few rows read a decision.
 func (t *Tables) holder(a address, r *derive.Reader) (out derive.Object, ok bool) {
 	lowest := ExternalIP + 1
 	for _, row := range derive.List(r, t.claims, a) {
@@ -496,8 +499,8 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	return out, problems
 }
 
-// canonical returns a frontend of the set with the ClusterIP as its address: which endpoints lead back to a Service is
-// asked of its ClusterIP, whatever the address that a client uses.
+// canonical returns a frontend of the same set with the ClusterIP as its address. Nested Services are followed by
+// ClusterIP, whatever address a client uses.
 func canonical(direct []Frontend, f Frontend) Frontend {
 	for _, o := range direct {
 		if o.Kind == ClusterIP && o.Port == f.Port && o.Protocol == f.Protocol && o.VIP.Addr().Is6() == f.VIP.Addr().Is6() {

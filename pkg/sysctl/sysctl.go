@@ -1,5 +1,5 @@
-// Package sysctl reads and writes kernel parameters below /proc/sys/net of the calling thread's network namespace,
-// whichever mount they are reached through.
+// Package sysctl reads and writes kernel parameters below /proc/sys/net, in the network namespace of the calling
+// thread. The mount through which it reaches them does not matter.
 package sysctl
 
 import (
@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// hostRoot is where the agent's container has the Node's /proc/sys/net. Its own is read-only, as in
-// every container that is not privileged, and a runtime mounts nothing over it.
+// hostRoot is where the agent's container has the Node's /proc/sys/net. The container's own /proc/sys is read-only, as
+// in every unprivileged container, and a runtime mounts nothing over it.
 const hostRoot = "/host/proc/sys"
 
 var root = sync.OnceValue(func() string {
@@ -23,8 +23,7 @@ var root = sync.OnceValue(func() string {
 
 func path(key string) string { return filepath.Join(root(), filepath.Clean("/"+key)) }
 
-// Get reads a parameter, such as "net/ipv4/ip_forward". The error is fs.ErrNotExist where the kernel does
-// not have it.
+// Get reads a parameter, such as "net/ipv4/ip_forward". If the kernel does not have it, the error is fs.ErrNotExist.
 func Get(key string) (string, error) {
 	b, err := os.ReadFile(path(key))
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// A Subnet is cut into blocks, and Nodes have blocks of it. A block has at most 16 addresses, and a Subnet has at
-// least 16 blocks if it has as many addresses. So a small Subnet suffices for several Nodes. A Node gets more blocks
-// as it has more Pods, and gives all of them back when it has no more Pods.
+// A Subnet is cut into blocks, and Nodes have blocks of it. A block has at most 16 addresses, and a Subnet has at least
+// 16 blocks if it has as many addresses. So a small Subnet suffices for several Nodes. A Node gets more blocks when it
+// has more Pods, and returns all of them when it has no Pods any more.
 
 // Claim is what a Node claims of a Subnet.
 type Claim struct {
@@ -19,8 +19,8 @@ type Claim struct {
 	Requested   []netip.Addr // that its Pods request
 }
 
-// maxClaimed is how many addresses of a Subnet one Node may claim. With more, an agent that lies could exhaust the
-// memory of the controller, or make the lease larger than an object may be.
+// maxClaimed is how many addresses of a Subnet one Node may claim. With more, a faulty agent could exhaust the memory
+// of the controller, or make the lease larger than an object may be.
 const maxClaimed = 4096
 
 // bounded leaves out the part of a claim that does not count.
@@ -30,8 +30,8 @@ func (c Claim) bounded() Claim {
 	return c
 }
 
-// Grant returns the blocks of each Node that claims any, in the order of their names, from these that Nodes have. A
-// block stays where it is while the Node has the same claim. It also returns the Nodes that lack addresses.
+// Grant returns the blocks of each Node that claims any, in the order of the Nodes' names. have are the present blocks.
+// A Node keeps its blocks while it has the same claim. It also returns the Nodes that lack addresses.
 func Grant(g Range, pools []netip.Prefix, have []NodeBlocks, claims []Claim) (out []NodeBlocks, short []string) {
 	claims = slices.SortedFunc(slices.Values(claims), func(a, b Claim) int { return cmp.Compare(a.Node, b.Node) })
 	for i := range claims {
@@ -114,7 +114,7 @@ type cutter struct {
 	taken  []netip.Prefix // sorted, and none overlaps another one
 }
 
-// at returns the place of a block among the taken ones, and whether one of these overlaps it.
+// at returns the index of a block in the sorted list of taken blocks, and whether one of these overlaps it.
 func (c *cutter) at(p netip.Prefix) (int, bool) {
 	i, _ := slices.BinarySearchFunc(c.taken, p, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	return i, i < len(c.taken) && c.taken[i].Overlaps(p) || i > 0 && c.taken[i-1].Overlaps(p)

@@ -17,8 +17,8 @@ import (
 // the consent of the Namespace. The TenantNetwork has to select the Namespace, too.
 const AnnotationNetwork = "tombolo.io/tenant-network"
 
-// doorClusterSet is the front door of networks of several clusters. Its networks come before these of isolated
-// Namespaces, in the order of names, so a Namespace that is in both is in this one.
+// doorClusterSet is the front door of networks of several clusters. In the order of names, its networks come before
+// networks of isolated Namespaces. So a Namespace that is in both is in the network of several clusters.
 const doorClusterSet = "clusterset"
 
 // ClusterSetFacts are the part of a TenantNetworkImport that networks depend on.
@@ -27,7 +27,8 @@ type ClusterSetFacts struct {
 	ID  ID
 	// Selectors select its Namespaces of this cluster. One of them is enough.
 	Selectors []labels.Selector
-	// Namespace is in the network without consent of its own, since the cluster lets the central cluster decide.
+	// Namespace is in the network without consent of its own, since its cluster has agreed that the central cluster
+	// decides.
 	Namespace tombolov1alpha1.NamespaceReference
 	// Clusters are the IDs of other clusters that have Namespaces in it.
 	Clusters []string
@@ -70,7 +71,7 @@ type clusterSet struct {
 	consenting *derive.Index[derive.Name, derive.Object, NamespaceFacts] // Namespaces by the network that they name
 }
 
-// centralOf returns the index of networks of copies in the central cluster, by the Namespace.
+// centralOf returns the index, by Namespace, of the networks of copies in the central cluster.
 func centralOf(o Objects) *derive.Index[derive.Object, derive.Object, ClusterSetFacts] {
 	return derive.NewIndex(o.Imports, "namespace", func(_ derive.Object, f ClusterSetFacts) []derive.Object {
 		if f.Namespace.Name == "" {
@@ -115,8 +116,8 @@ func (c *clusterSet) network(name Name, r *derive.Reader) (Network, []problem.Pr
 	return out, f.Problems
 }
 
-// spans returns the network of several clusters that a Namespace is in. A network that the Namespace agrees to counts
-// before the network of its copy in the central cluster.
+// spans returns the network of several clusters that a Namespace is in. A network that the Namespace has agreed to has
+// precedence over the network of its copy in the central cluster.
 func (o Objects) spans(namespace derive.Object, r *derive.Reader) (network string, spans bool) {
 	if network, spans = o.agreed(namespace, r); spans || o.central == nil {
 		return network, spans
@@ -175,7 +176,7 @@ type Remote struct {
 	To   []ID // go there
 }
 
-// remotes adds the table of other clusters, by their IDs. Networks without a Namespace of this cluster have no part.
+// remotes adds the table of other clusters, by their IDs. It leaves out networks without a Namespace of this cluster.
 func (t *Tables) remotes(e *derive.Engine) {
 	byCluster := derive.NewIndex(t.Networks, "cluster", func(_ Name, n Network) (out []derive.Name) {
 		if len(n.Members) == 0 || n.ID == 0 {

@@ -15,22 +15,22 @@ const (
 	// agents' feature gate TenantNetworks.
 	LabelIsolated = "core.juniper.net/isolated-namespace"
 	// AnnotationForwardingMode on an isolated Namespace lets its Pods reach destinations outside of the Pods' network,
-	// with the value fabric-snat. They have the address of their Node there.
+	// with the value fabric-snat. There they have the address of their Node.
 	AnnotationForwardingMode = "core.juniper.net/forwarding-mode"
 )
 
 // LabelCopy on a Namespace of the central cluster marks the copy of an isolated Namespace of a member. The leader's
-// controller writes it. Its routers and VirtualNetworks are about networks of the member, so agents and controllers of
-// the central cluster itself ignore them.
-// Its value is the cluster ID, or true if the ID is too long for a label.
+// controller writes it. Routers and VirtualNetworks in the copy are about networks of the member. So agents and
+// controllers of the central cluster itself ignore them. Its value is the cluster ID, or true if the ID is too long for
+// a label.
 const LabelCopy = "tombolo.io/copy"
 
 // Annotations of copies.
 const (
-	// AnnotationCopyOf on a copy is the cluster ID and the name of its Namespace, as in west/shop.
+	// AnnotationCopyOf on a copy has the cluster ID and the name of the original Namespace, as in west/shop.
 	AnnotationCopyOf = "tombolo.io/copy-of"
-	// AnnotationCopiedLabels on a copy lists the labels that come from its Namespace. The leader's controller leaves other
-	// labels as they are.
+	// AnnotationCopiedLabels on a copy lists the labels that come from the original Namespace. The leader's controller
+	// does not change other labels.
 	AnnotationCopiedLabels = "tombolo.io/copied-labels"
 )
 
@@ -48,8 +48,8 @@ type NamespaceFacts struct {
 	UID      types.UID
 	Isolated bool
 	Created  int64 // seconds
-	// Label is the value of the label, Mode the forwarding mode, and Network the TenantNetwork that it joins, all of an
-	// isolated Namespace.
+	// These are facts of an isolated Namespace. Label is the value of the label, Mode the forwarding mode, and Network the
+	// TenantNetwork that the Namespace joins.
 	Label, Mode, Network string
 	// PodNetwork is the annotation that names the network of its Pods' first interfaces.
 	PodNetwork string
@@ -57,8 +57,8 @@ type NamespaceFacts struct {
 	Copy bool
 }
 
-// NamespaceFactsOf returns the facts about a Namespace. Of a Namespace that is not isolated they are the UID, the time
-// of creation and the network of first interfaces.
+// NamespaceFactsOf returns the facts about a Namespace. For a Namespace that is not isolated, these are the UID, the
+// time of creation and the network of first interfaces.
 func NamespaceFactsOf(n *corev1.Namespace) NamespaceFacts {
 	f := NamespaceFacts{UID: n.UID, Created: n.CreationTimestamp.Unix()}
 	if _, f.Copy = n.Labels[LabelCopy]; f.Copy {
@@ -90,7 +90,7 @@ func Isolated(
 }
 
 // NamespaceProblems returns the defects of the label and the annotation of a Namespace, in a cluster whose agents have
-// networks of tenants. They follow from the Namespace alone.
+// networks of tenants. They depend only on the Namespace.
 func NamespaceProblems(n *corev1.Namespace) []problem.Problem {
 	f := NamespaceFactsOf(n)
 	if f.Isolated {

@@ -18,21 +18,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A NetworkAttachmentDefinition (NAD) stands for the VirtualNetwork of its name. With an annotation that has Subnets,
-// the VirtualNetwork and its Subnets are created.
+// A NetworkAttachmentDefinition (NAD) stands for the VirtualNetwork with the same name. If the NAD has an annotation
+// with Subnets, the controller creates the VirtualNetwork and these Subnets.
 
 const (
-	// AnnotationDefinition on a NAD has the Subnets of its VirtualNetwork, in JSON. Contrail CN2 has the same one.
+	// AnnotationDefinition on a NAD has the Subnets of its VirtualNetwork, in JSON. Contrail CN2 uses the same annotation.
 	AnnotationDefinition = "juniper.net/networks"
-	// PluginCN2 is the type in the configurations of NADs whose interfaces are VirtualNetworks'.
+	// PluginCN2 is the type in configurations of NADs whose interfaces are in VirtualNetworks.
 	PluginCN2 = "contrail-k8s-cni"
 )
 
 // maxObjectName is the longest name of an object.
 const maxObjectName = 253
 
-// OtherPlugin reports whether another plugin than Tombolo's makes the interfaces of a NAD. Multus calls such plugins.
-// Without a configuration, or with one that cannot be read, the NAD stands for the VirtualNetwork of its name.
+// OtherPlugin reports whether a plugin of another project makes the interfaces of a NAD. Multus calls such plugins. If
+// the NAD has no configuration, or an invalid one, it stands for the VirtualNetwork with its name.
 func OtherPlugin(n *plumbingv1.NetworkAttachmentDefinition) bool {
 	var conf struct {
 		Type    string `json:"type"`
@@ -79,7 +79,7 @@ func DefinitionFactsOf(n *plumbingv1.NetworkAttachmentDefinition) *DefinitionFac
 	return f
 }
 
-// DefinitionProblems returns the defects of a NAD's annotation. With one, nothing is created.
+// DefinitionProblems returns the defects of a NAD's annotation. If there are any, nothing is created.
 func DefinitionProblems(n *metav1.PartialObjectMetadata) []problem.Problem {
 	_, ps := definitionOf(&plumbingv1.NetworkAttachmentDefinition{ObjectMeta: n.ObjectMeta})
 	return ps
@@ -137,7 +137,7 @@ func definitionOf(n *plumbingv1.NetworkAttachmentDefinition) (*DefinitionFacts, 
 // subnetSuffixes follow the name of a NAD in the names of its Subnets.
 var subnetSuffixes = [2]string{"-v4", "-v6"}
 
-// Subnets returns the keys of the Subnets of a NAD, IPv4 first. It has an empty key for a version without a Subnet.
+// Subnets returns the keys of the Subnets of a NAD, IPv4 first. For a version without a Subnet the key is empty.
 func (f *DefinitionFacts) Subnets(k derive.Object) (out [2]derive.Object) {
 	for i, p := range f.CIDRs {
 		if p.IsValid() {
@@ -170,8 +170,8 @@ func (f *DefinitionFacts) Objects(k derive.Object) ([]*contrailv4.Subnet, *contr
 	return subnets, n
 }
 
-// Differs returns the problems of a VirtualNetwork of a NAD that has another range by now, or that was there before.
-// have returns the range of one of its Subnets.
+// Differs returns the problems of a NAD whose VirtualNetwork differs from it: a range has changed, or the
+// VirtualNetwork existed before. have returns the range of one of its Subnets.
 func (f *DefinitionFacts) Differs(k derive.Object, n VirtualNetworkFacts, have func(derive.Object) netip.Prefix,
 ) (ps problem.List) {
 	for i, at := range f.Subnets(k) {

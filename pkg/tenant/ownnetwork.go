@@ -10,12 +10,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Annotations about the network of a Pod's first interface, as of Contrail CN2. They are read when the Pod starts.
+// These are annotations about the network of a Pod's first interface, as in Contrail CN2. They are read when the Pod
+// starts.
 const (
 	// AnnotationPodNetwork on a Pod, or on a Namespace for all its Pods, names a VirtualNetwork with spec.podNetwork as
 	// NAMESPACE/NAME: the first interface is in this network.
 	AnnotationPodNetwork = "net.juniper.contrail.podnetwork"
-	// AnnotationPodNetworkIP on a Pod has addresses that it requests there, separated by commas.
+	// AnnotationPodNetworkIP on a Pod lists the addresses that it requests in that network, separated by commas.
 	AnnotationPodNetworkIP = AnnotationPodNetwork + ".ip"
 	// AnnotationPodNetworkArgs on a Pod is not served.
 	AnnotationPodNetworkArgs = AnnotationPodNetwork + ".cni-args"
@@ -33,8 +34,8 @@ func OwnRequestOf(annotations map[string]string) OwnRequest {
 		annotations[AnnotationPodNetworkArgs]}
 }
 
-// OwnNetwork returns the network of a Pod's first interface in a Namespace. The Pod's annotation comes before the
-// Namespace's one. It returns false if neither names a network. An error names the annotation and the remedy.
+// OwnNetwork returns the network of the first interface of a Pod in a Namespace. The Pod's annotation has precedence
+// over the Namespace's. It returns false if neither names a network. An error names the annotation and the remedy.
 func OwnNetwork(namespace string, q OwnRequest, f NamespaceFacts) (n PodNetwork, ok bool, err error) {
 	text, where := strings.TrimSpace(q.Network), "annotation "+AnnotationPodNetwork
 	if text == "" {
@@ -79,7 +80,7 @@ func ownEntry(namespace, text string, q OwnRequest) (PodNetwork, error) {
 	return n, err
 }
 
-// ownProblems returns the problems of the annotation of a Namespace whose Pods do not start with it.
+// ownProblems returns the problems of a Namespace's annotation with which Pods of the Namespace do not start.
 func ownProblems(n *corev1.Namespace) (ps problem.List) {
 	_, _, err := OwnNetwork(n.Name, OwnRequest{}, NamespaceFactsOf(n))
 	if err != nil {

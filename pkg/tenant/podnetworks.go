@@ -16,8 +16,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// AnnotationNetworks on a Pod has the networks of its further interfaces, as of the Network Plumbing Working Group: a
-// list of NAMESPACE/NAME, separated by commas, or JSON. It is read when the Pod starts.
+// AnnotationNetworks on a Pod lists the networks of its further interfaces, in the format of the Network Plumbing
+// Working Group: NAMESPACE/NAME, separated by commas, or JSON. It is read when the Pod starts.
 const AnnotationNetworks = "k8s.v1.cni.cncf.io/networks"
 
 // maxInterfaces is how many further interfaces a Pod may have.
@@ -49,7 +49,7 @@ type networkEntry struct {
 }
 
 // PodNetworks reads the annotation of a Pod of a Namespace. It leaves out entries whose NetworkAttachmentDefinition
-// another plugin serves. Interfaces have the numbers of their entries. Its error names the entry and the remedy.
+// another plugin serves. An interface has the number of its entry. Its error names the entry and the remedy.
 func PodNetworks(namespace, text string, other func(derive.Object) bool) ([]PodNetwork, error) {
 	list, err := selections(text)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// APIServer is the Service of the API server. It is in the default network, also if its Namespace is isolated.
+// APIServer is the Service of the API server. It is in the default network, even if its Namespace is isolated.
 var APIServer = derive.Object{Namespace: "default", Name: "kubernetes"}
 
 // EndKind is what an end of a connection is.
@@ -33,22 +33,23 @@ type End struct {
 	Cluster string
 }
 
-// Connection is a new connection that the networks let pass or not. Policies are not part of it.
+// Connection is a new connection about which the tenant networks decide. Policies are not considered.
 type Connection struct {
 	Client, Server End
-	// Service is the place of the Service that the connection is made to, or nil. Server is an endpoint of it.
+	// Service is the place of the Service to which the connection is made, or nil. Server is then an endpoint of the
+	// Service.
 	Service *Place
 	// Inside is set if the Service leads Pods whose own network is a VirtualNetwork to Pods there alone.
 	Inside bool
-	// Entered is the Node at which the connection comes to the Service's address for clients outside. It is empty if
-	// the client's own switch chooses the endpoint.
+	// Entered is the Node at which the connection arrives at the Service's address for clients outside. It is empty if the
+	// client's own switch chooses the endpoint.
 	Entered string
 }
 
 // Decision is the decision of the networks about a connection.
 type Decision struct {
 	Allowed bool
-	// Reason explains it in words. It is empty if networks of tenants have no part in the connection.
+	// Reason explains the decision as text. It is empty if tenant networks do not decide about the connection.
 	Reason string
 	// Node decides, if it is known.
 	Node string
@@ -57,7 +58,7 @@ type Decision struct {
 // document ends reasons of refusals.
 const document = " (docs/tenants.md)"
 
-// Decide returns the decision. Table Tenant of the datapath decides the same for each packet.
+// Decide returns the decision. Table Tenant of the datapath makes the same decision for each packet.
 func (c Connection) Decide() Decision {
 	client, server := c.Client, c.Server
 	at := client.Node
@@ -233,7 +234,7 @@ func (c Connection) fromVirtual() Decision {
 // further reports whether an end is an interface of a Pod in a VirtualNetwork.
 func (e End) further() bool { return e.Kind == Pod && e.Place.Network.Door == doorVirtual }
 
-// inDefault returns the decision about packets of the default network to an end that is in it.
+// inDefault returns the decision about packets to an end in the default network.
 func (c Connection) inDefault(node string) Decision {
 	d := Decision{Allowed: true, Node: node}
 	if c.Client.Place.Isolated() {
@@ -242,7 +243,8 @@ func (c Connection) inDefault(node string) Decision {
 	return d
 }
 
-// Meets reports whether packets of a network are delivered to Pods of another place. Neither is closed.
+// Meets reports whether packets of one network are delivered to Pods of another place. Neither of the two may be
+// closed.
 func (p Place) Meets(o Place) bool {
 	return !p.Isolated() && !o.Isolated() || p.Isolated() && o.Isolated() && p.ID != 0 &&
 		(p.ID == o.ID || slices.Contains(o.Joined, p.ID))

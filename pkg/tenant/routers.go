@@ -21,18 +21,21 @@ import (
 const doorRouter = "vnr"
 
 const (
-	// maxRouters is how many routers of a Namespace count. With more, a Namespace could delay the agents of all Nodes.
+	// maxRouters is the largest number of routers of a Namespace that are used. With more, a Namespace could delay the
+	// agents of all Nodes.
 	maxRouters = 20
-	// maxImports is how many routers one router imports. With more, the flows of each of its Pods would be many.
+	// maxImports is the largest number of routers that one router imports. With more, each of its Pods would need too many
+	// flows.
 	maxImports = 100
-	// maxCompared is how many routers the imports of a router may be compared with. maxWide imports that are compared
-	// with more count as well.
+	// maxCompared is the largest number of routers with which imports of a router are compared. maxWide imports with more
+	// candidates are allowed as well.
 	maxCompared, maxWide = 2000, 2
 	// maxKeys and maxValues bound one selector, and maxLabels the labels of a router.
 	maxKeys, maxValues, maxLabels = 10, 100, 50
 )
 
-// NamespaceLabels returns the labels of a Namespace. The label of its name is always the name.
+// NamespaceLabels returns the labels of a Namespace. The label kubernetes.io/metadata.name always has the Namespace's
+// name.
 func NamespaceLabels(n *corev1.Namespace) labels.Set {
 	out := labels.Set{}
 	maps.Copy(out, n.Labels)
@@ -279,7 +282,8 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 	return out, nil
 }
 
-// selectDefault adds the network of the first interfaces of the Namespace's Pods, if a router selects it.
+// selectDefault adds the default network of the Namespace, which its Pods' first interfaces are in, if a router selects
+// it.
 func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Router, r *derive.Reader,
 	ps *problem.List,
 ) {
@@ -319,7 +323,8 @@ func (o Objects) elsewhere(namespace, network string, r *derive.Reader) string {
 func IsolatedName(namespace string) Name { return Name{Door: doorIsolated, Name: namespace} }
 
 // networkLabels returns the labels of a Namespace's network, and whether they are labels of a VirtualNetwork. Without
-// such an object they are the Namespace's: CN2 makes the object, and its users label Namespaces alone.
+// such an object they are the Namespace's labels: in CN2 the object is made automatically, and users only label
+// Namespaces.
 func (t *routerTables) networkLabels(namespace string, r *derive.Reader) (set labels.Set, object bool) {
 	n, ok := derive.Get(r, t.Networks, derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork})
 	if ok {
@@ -359,8 +364,9 @@ func (t *routerTables) imports(own derive.Object, imports []ImportFacts, r *deri
 	return out
 }
 
-// inTurn returns the names of routers: the oldest one of each Namespace, then the second ones, and so on. The routers
-// of one turn are in the order of their age. So a Namespace with many routers does not displace other Namespaces.
+// inTurn returns the names of routers in turns: the oldest router of each Namespace, then the second oldest of each,
+// and so on. Within a turn, routers are ordered by age. So a Namespace with many routers does not displace other
+// Namespaces.
 func inTurn(found map[derive.Object]RouterFacts) []Name {
 	byAge := slices.SortedFunc(maps.Keys(found), func(a, b derive.Object) int {
 		return cmp.Or(cmp.Compare(found[a].Created, found[b].Created), a.Compare(b))
@@ -405,7 +411,8 @@ func (s *search) selected(i ImportFacts, candidates []derive.Row[derive.Object, 
 	return one
 }
 
-// candidates returns routers that an import may select. It reads as few as possible. With too many it returns false.
+// candidates returns the routers that an import may select. It reads as few as possible. If there are too many, it
+// returns false.
 func (s *search) candidates(i ImportFacts) (out []derive.Row[derive.Object, RouterFacts], ok bool) {
 	index, under, narrow := s.narrow(i)
 	left := s.left
@@ -431,7 +438,8 @@ func (s *search) candidates(i ImportFacts) (out []derive.Row[derive.Object, Rout
 	return out, true
 }
 
-// narrow returns an index, and under what it has all routers that an import may select. Without one it returns false.
+// narrow returns an index and keys in it, under which all routers that an import may select are found. It returns false
+// if there is no such index.
 func (s *search) narrow(i ImportFacts) (*derive.Index[derive.Name, derive.Object, RouterFacts], []derive.Name, bool) {
 	if i.Namespaces == nil {
 		return s.byOwn, []derive.Name{derive.Name(s.own.Namespace)}, true

@@ -20,8 +20,8 @@ type Range struct {
 	Gateway netip.Addr
 }
 
-// Usable reports whether a Pod may have an address of the range: not the gateway, the range's own address, and not
-// IPv4's broadcast address.
+// Usable reports whether a Pod may have an address of the range. It may not have the gateway's address, the range's own
+// address, or IPv4's broadcast address.
 func (g Range) Usable(ip netip.Addr) bool {
 	return g.CIDR.Contains(ip) && ip != g.Gateway && ip != g.CIDR.Addr() && (!ip.Is4() || ip != lastOf(g.CIDR))
 }
@@ -36,7 +36,7 @@ type SubnetFacts struct {
 	UID     types.UID
 	Created int64
 	Range   Range // not valid if the object has a wrong address
-	// Pools are the parts of the range that Pods get addresses of, sorted. None overlaps another one.
+	// Pools are the parts of the range from which Pods get addresses, sorted. They do not overlap.
 	Pools []netip.Prefix
 	// Problems are about its own fields.
 	Problems []problem.Problem
@@ -65,12 +65,12 @@ func SubnetFactsOf(s *contrailv4.Subnet) SubnetFacts {
 	return f
 }
 
-// maxParts is how many prefixes the pools of a Subnet may be. With more, Subnets could exhaust the memory of the
-// controller: a range of IPv6 addresses may be 200 prefixes.
+// maxParts is the largest number of prefixes into which the pools of a Subnet are split. With more, Subnets could
+// exhaust the memory of the controller: one range of IPv6 addresses may need 200 prefixes.
 const maxParts = 2000
 
-// special are ranges with addresses that no Pod may have. A larger range with one of them is refused as well: hosts and
-// agents use addresses on links, such as these of a DNS cache.
+// special are ranges with addresses that no Pod may have. A larger range that contains one of them is refused as well.
+// Hosts and agents use link-local addresses, for example for a DNS cache.
 var special = prefixesOf("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32",
 	"::/8", "fe80::/10", "ff00::/8")
 
@@ -81,7 +81,7 @@ func prefixesOf(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-// rangeOf returns the range of a Subnet and its pools. With a wrong address it returns no range.
+// rangeOf returns the range of a Subnet and its pools. If an address is not valid, it returns no range.
 func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (Range, []netip.Prefix) {
 	invalid := func(field, message string) (Range, []netip.Prefix) {
 		ps.Add(object, "spec."+field, reasonInvalid, message)
@@ -139,7 +139,7 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 	return out, disjoint(pools)
 }
 
-// between returns the fewest prefixes that have the addresses from one address to another one.
+// between returns the smallest list of prefixes that covers exactly the addresses from one address to another.
 func between(from, to netip.Addr) (out []netip.Prefix) {
 	for {
 		bits := from.BitLen()
@@ -193,7 +193,7 @@ type Allowed struct {
 	CIDRs []netip.Prefix
 }
 
-// private are the ranges that Subnets may be in if operators configure none: no tenant takes addresses of the world.
+// private are the ranges in which Subnets may be if operators configure none. So tenants cannot use public addresses.
 var private = prefixesOf("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 
 // subnetTables decide which Subnets give addresses.
@@ -262,9 +262,10 @@ func (t *subnetTables) allowed(r *derive.Reader) []netip.Prefix {
 	return out
 }
 
-// conflictsOf finds Subnets that meet other ranges, or that are not in an allowed one. Of two Subnets one with a lease
-// gives addresses, then the older one: Pods may have addresses of a lease. A lease whose Subnet was deleted, or gives
-// no addresses, goes before Subnets that have no lease, until the last of these Pods is gone.
+// conflictsOf finds Subnets that overlap other ranges, or that are not in an allowed one. If two Subnets overlap, one
+// with a lease has precedence, since Pods may have its addresses; otherwise the older one has. A lease whose Subnet was
+// deleted, or gives no addresses, has precedence over Subnets without a lease, until the last Pod with such an address
+// is gone.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
 	out, allowed := conflicts{}, t.allowed(r)
 	var reserved []Reserved
@@ -328,7 +329,8 @@ func rangesText(list []netip.Prefix, of netip.Prefix) string {
 	return cmp.Or(problem.Few(out), "none of its version of IP")
 }
 
-// ranges are ranges in the order of their addresses. None overlaps another one: the larger one of two stays.
+// ranges is a list of ranges in the order of their addresses. No two overlap: the larger of two overlapping ranges
+// stays.
 type ranges []Reserved
 
 // newRanges returns these ranges. Of equal ones the first one stays.

@@ -22,13 +22,14 @@ import (
 )
 
 // ID is the number of a network on the wire. 0 is the default network. A network of one cluster has a number from 1 to
-// MaxID. A network of several clusters has a number that the leader of the ClusterSet assigns, and shared.
+// MaxID. The ID of a network of several clusters is the sum of shared and the number that the leader of the ClusterSet
+// assigns.
 type ID uint32
 
 const (
 	// MaxID is the highest number of a network of one cluster: 24 bits.
 	MaxID ID = 1<<24 - 1
-	// shared is added to the number that the leader assigns, so no network of one cluster has the same ID.
+	// shared is added to the number that the leader assigns, so that no network of one cluster has the same ID.
 	shared = MaxID + 1
 )
 
@@ -74,8 +75,8 @@ type Network struct {
 	Created int64 // seconds
 	Members []Member
 	Field   string // of Object, which makes Members part of it
-	// ID is the number of a network of several clusters. It is 0 for a network of this cluster, which has a hash of its
-	// UID.
+	// ID is the number of a network of several clusters. It is 0 for a network of this cluster, whose number is a hash of
+	// its UID.
 	ID ID
 	// Clusters are the IDs of the other clusters that have Namespaces in it.
 	Clusters []string
@@ -86,15 +87,16 @@ type Network struct {
 // Kind is what a router joins.
 type Kind uint8
 
-// Kinds of routers: a mesh joins its networks with each other. A hub and a spoke join nothing inside, and the networks
-// of a hub with the networks of a spoke.
+// These are types of routers. A mesh joins its networks with each other. A hub and a spoke do not join their own
+// networks. Together they join the networks of the hub with the networks of the spoke.
 const (
 	Mesh Kind = iota + 1
 	Hub
 	Spoke
 )
 
-// Router joins networks. Two routers that import each other join their networks: mesh with mesh, hub with spoke.
+// Router joins networks. Two routers that import each other join their networks if both are of type mesh, or one is a
+// hub and the other a spoke.
 type Router struct {
 	Object   problem.Object
 	Kind     Kind
@@ -110,7 +112,8 @@ type Doors struct {
 	Routers  []derive.Readable[Name, Router]
 }
 
-// Place is where the Pods of a Namespace of this cluster are. The zero value is no place: the Namespace is not known.
+// Place is the network of the Pods of a Namespace of this cluster. The zero value means that the Namespace is not
+// known.
 type Place struct {
 	Known bool
 	// Network is the network of the Pods, or zero for the default network.
@@ -135,11 +138,11 @@ func (p Place) Closed() bool { return !p.Known || p.Isolated() && p.ID == 0 }
 type Tables struct {
 	// Networks are all requested networks.
 	Networks *derive.Table[Name, Network]
-	// IDs are the numbers of networks. Of networks and Namespaces with one number, the oldest has it.
+	// IDs are the numbers of networks. If networks or Namespaces request the same number, the oldest one has it.
 	IDs *derive.Table[Name, ID]
 	// Joined are the networks that a network is joined with, sorted.
 	Joined *derive.Table[Name, []Name]
-	// Places are the networks of the Namespaces of this cluster, by Namespace (derive.Object without a Namespace).
+	// Places are the networks of the Namespaces of this cluster. The key is the Namespace's name, as a derive.Object.
 	Places *derive.Table[derive.Object, Place]
 	// Remotes are other clusters that have parts of networks of this cluster.
 	Remotes *derive.Table[derive.Name, Remote]
@@ -186,7 +189,7 @@ func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, Names
 	return t
 }
 
-// firstOf returns the function of a table that has the rows of all front doors. A Name names its door.
+// firstOf returns a function for a table that combines the rows of all front doors. A Name in the table names its door.
 func firstOf[V any](doors []derive.Readable[Name, V]) func(Name, *derive.Reader) (V, []problem.Problem) {
 	return func(k Name, r *derive.Reader) (v V, _ []problem.Problem) {
 		for _, door := range doors {
@@ -213,9 +216,9 @@ type claim struct {
 	created int64
 }
 
-// id returns the number of a network, unless an older network has it. Then the network has no number and is closed: two
-// networks of one number would be one network. A Namespace has its number also while it is not isolated. So an old
-// Namespace that is isolated later does not take the number of a network in use.
+// id returns the number of a network, unless an older network has it. Then the network has no number and is closed,
+// since two networks with one number would be one network. A Namespace has its number even while it is not isolated. So
+// an old Namespace that is isolated later does not take the number of a network in use.
 func (t *Tables) id(name Name, r *derive.Reader) (ID, []problem.Problem) {
 	n, _ := derive.Get(r, t.Networks, name)
 	if n.ID != 0 {
@@ -284,7 +287,7 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 	return out, nil
 }
 
-// join adds the number of a network to a place, and the numbers of networks that it is joined with by routers.
+// join adds the numbers to a place: of its network, and of networks that routers join with it.
 func (t *Tables) join(out *Place, r *derive.Reader) {
 	out.ID, _ = derive.Get(r, t.IDs, out.Network)
 	joined, _ := derive.Get(r, t.Joined, out.Network)
@@ -323,7 +326,7 @@ func (t *Tables) joined(name Name, r *derive.Reader) (out []Name, _ []problem.Pr
 	}), nil
 }
 
-// imports returns the problems of a router: its front door's, and imports that join nothing.
+// imports returns the problems of a router: those from its front door, and imports without an effect.
 func (t *Tables) imports(name Name, r *derive.Reader) ([]problem.Problem, []problem.Problem) {
 	router, _ := derive.Get(r, t.routers, name)
 	var missing, unlike, oneSided []string

@@ -15,11 +15,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// doorVirtual is the front door of VirtualNetworks with Subnets: networks of further interfaces of Pods. No Namespace
-// is a member.
+// doorVirtual is the front door of VirtualNetworks with Subnets, which are networks of further interfaces of Pods. No
+// Namespace is in such a network.
 const doorVirtual = "vn"
 
-// maxNetworks is how many VirtualNetworks of a Namespace count. A router may join all of them with each other.
+// maxNetworks is the largest number of VirtualNetworks of a Namespace that are used. It is bounded because a router may
+// join all of them with each other.
 const maxNetworks = 20
 
 // VirtualNetworkFacts is the part of a VirtualNetwork that networks depend on.
@@ -27,8 +28,8 @@ type VirtualNetworkFacts struct {
 	UID     types.UID
 	Created int64
 	Labels  labels.Set
-	// Subnets are the names of its Subnets for IPv4 and IPv6, in its own Namespace. It is a network of further interfaces
-	// if there is one.
+	// Subnets are the names of the network's Subnets for IPv4 and IPv6, in its own Namespace. If there is one, the
+	// VirtualNetwork is a network of further interfaces.
 	Subnets [2]string
 	// Own is set if it may be the network of first interfaces (spec.podNetwork).
 	Own bool
@@ -83,7 +84,8 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 	return f
 }
 
-// subnetsOf returns the names of the Subnets of a VirtualNetwork that is a network of further interfaces.
+// subnetsOf returns the names of the Subnets of a VirtualNetwork. They are empty unless it is a network of further
+// interfaces.
 func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.List) (out [2]string) {
 	references := []struct {
 		field string
@@ -128,7 +130,7 @@ type NodeBlocks struct {
 	Blocks      []netip.Prefix
 }
 
-// LeaseFactsOf returns the facts about a SubnetLease. There are no facts about one with wrong addresses.
+// LeaseFactsOf returns the facts about a SubnetLease. It returns no facts if the lease has invalid addresses.
 func LeaseFactsOf(l *tombolov1alpha1.SubnetLease) LeaseFacts {
 	cidr, err := netip.ParsePrefix(l.Spec.CIDR)
 	gateway, err2 := netip.ParseAddr(l.Spec.Gateway)
@@ -157,7 +159,8 @@ type VirtualNetwork struct {
 	Place Place
 	// Subnets are the names of its Subnets for IPv4 and IPv6.
 	Subnets [2]string
-	// Leases are the ranges of its Subnets and the blocks of Nodes, IPv4 first. Without one it has no addresses yet.
+	// Leases are the ranges of the network's Subnets with the blocks that Nodes have of them, IPv4 first. Without a lease
+	// the network has no addresses yet.
 	Leases []LeaseFacts
 	// Joined are the ranges of VirtualNetworks that it is joined with, sorted.
 	Joined []netip.Prefix
@@ -252,8 +255,8 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 		}, derive.KeysOf(t.Networks))
 }
 
-// leasesOf returns the leases of a VirtualNetwork, IPv4 first. Of several of one version, the lease of the oldest
-// Subnet by name of the lease counts, and the others are of Subnets that were deleted: their blocks still have Pods.
+// leasesOf returns the leases of a VirtualNetwork, IPv4 first. If there are several of one version, the first is the
+// lease of the present Subnet. The others are of Subnets that were deleted: their blocks still have Pods.
 func (t *virtualTables) leasesOf(k derive.Object, r *derive.Reader) (out []LeaseFacts) {
 	for _, row := range derive.List(r, t.leased, k) {
 		out = append(out, row.Value)
@@ -264,8 +267,8 @@ func (t *virtualTables) leasesOf(k derive.Object, r *derive.Reader) (out []Lease
 	return out
 }
 
-// problems returns the problems of a VirtualNetwork that has, or should have, Subnets, and whether no Pod gets an
-// address.
+// problems returns the problems of a VirtualNetwork that has Subnets, or should have them. fails is set if no Pod gets
+// an address.
 func (t *virtualTables) problems(k derive.Object, r *derive.Reader, subnets *derive.Table[derive.Object, Subnet]) (
 	ps problem.List, fails bool,
 ) {

@@ -10,7 +10,7 @@ const AgentsConfig = "antrea-config"
 
 // Cluster is what the agents of a cluster serve, and agents of other clusters may not.
 type Cluster struct {
-	// Outside is set if they serve Services for clients outside of the Pods' network: antreaProxy.proxyAll.
+	// Outside is set if agents serve Services for clients outside of the Pods' network: antreaProxy.proxyAll.
 	Outside bool
 	// Tenants is set if they serve isolated Namespaces: feature gate TenantNetworks.
 	Tenants bool
@@ -18,8 +18,8 @@ type Cluster struct {
 	Latency bool
 }
 
-// ServedBy reads some keys of the agents' configuration, which package config of the agent declares. A configuration
-// that cannot be read serves nothing: no agent starts with it.
+// ServedBy reads some keys of the agents' configuration, which package config of the agent declares. An invalid
+// configuration serves nothing, since no agent starts with it.
 func ServedBy(m *corev1.ConfigMap) Cluster {
 	var c struct {
 		AntreaProxy struct {

@@ -25,7 +25,8 @@ func annotated(o metav1.Object, prefix, message string) (out []Finding) {
 
 func annotation(key string) string { return "metadata.annotations[" + key + "]" }
 
-// serviceAnnotations leaves out the annotations of addresses of ExternalIPPools, which are served.
+// serviceAnnotations returns annotations of a Service that are not served. Annotations about addresses of
+// ExternalIPPools are served.
 func serviceAnnotations(s *corev1.Service) []Finding {
 	return slices.DeleteFunc(
 		annotated(s, "service.antrea.io/", "load balancers have no DSR, and Nodes speak no BGP: remove the annotation"),

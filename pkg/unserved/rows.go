@@ -10,7 +10,8 @@ const (
 	startFail = "error of the agent's start"
 )
 
-// rows is the list. Its order is the order of the document, and of the Problems of one object.
+// rows is the list of requests that are not served. It has the order of the document, and of the Problems of one
+// object.
 var rows = []Row{
 	{
 		Asked: "NodePort" + withoutProxyAll, Reason: reasonNodePortNotSupported,

@@ -1,6 +1,6 @@
-// Package unserved is the one list of what users can ask for and Tombolo does not do. The Events of
-// tombolo-controller, Problems of the agents and the list in docs/not-supported.md are made from it. A feature that
-// serves a row removes it.
+// Package unserved has the only list of features that users can request and Tombolo does not have. Events of
+// tombolo-controller, Problems of the agents, and the list in docs/not-supported.md are made from it. A change that
+// serves such a feature removes its row.
 package unserved
 
 import (
@@ -100,9 +100,9 @@ func look[T any](find func(T) []Finding, o T) []Finding {
 	return find(o)
 }
 
-// Service returns the requests of a Service that no Node of any kind serves. Requests that only some Nodes cannot serve
-// (SCTP on the userspace datapath) are not among them: those agents report them themselves. A Service that only DNS
-// answers, or another proxy serves, has no requests.
+// Service returns the requests of a Service that no Node serves. Requests that only some Nodes cannot serve (SCTP on
+// the userspace datapath) are not among them: those agents report them themselves. If only DNS or another proxy serves
+// a Service, the result is empty.
 func Service(s *corev1.Service, c Cluster) []problem.Problem {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || service.IsOthers(s) {
 		return nil

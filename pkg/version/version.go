@@ -14,8 +14,8 @@ var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-rc\.\d+)?$`)
 // IsRelease reports whether a version is of a release, such as v1.2.3 or v1.2.3-rc.1.
 func IsRelease(version string) bool { return release.MatchString(version) }
 
-// Tag returns the tag of the images of a version: a release itself, and dev for other versions, such as v0.1.0-dev or
-// v0.1.0-5-gabc-dirty.
+// Tag returns the tag of the images of a version. For a release it is the version itself. For other versions, such as
+// v0.1.0-dev or v0.1.0-5-gabc-dirty, it is dev.
 func Tag(version string) string {
 	if IsRelease(version) {
 		return version

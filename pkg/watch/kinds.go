@@ -25,15 +25,15 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
-// resource is the name of a kind in an API server. It is fixed here and not discovered. Programs start while their API
-// server is unavailable, and before a definition is installed.
+// resource is the name of a kind in an API server. It is fixed here and not discovered, since programs also start while
+// their API server is unavailable, and before a definition is installed.
 type resource struct {
 	schema.GroupVersionResource
 	object client.Object
 	list   client.ObjectList
 }
 
-// resources is the one list of the kinds that Tombolo's programs watch. A new kind is one more line.
+// resources is the only list of the kinds that Tombolo's programs watch. A new kind needs one more line.
 var resources = byType(
 	resource{corev1.SchemeGroupVersion.WithResource("nodes"), &corev1.Node{}, &corev1.NodeList{}},
 	resource{corev1.SchemeGroupVersion.WithResource("namespaces"), &corev1.Namespace{}, &corev1.NamespaceList{}},
@@ -116,8 +116,8 @@ func byType(list ...resource) map[reflect.Type]resource {
 	return m
 }
 
-// resourceOf returns the entry of a type of object. If the type is not in the list, a program is wired wrongly, and its
-// first start shows that.
+// resourceOf returns the entry for a type of object. If the type is not in the list, it panics: the program has a
+// mistake that every start shows.
 func resourceOf[T client.Object]() resource {
 	t := reflect.TypeFor[T]()
 	r, ok := resources[t]

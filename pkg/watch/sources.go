@@ -13,7 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// Kinds collects the kinds of one API server that fill the Sources of an engine, in the order of their declarations.
+// Kinds collects the kinds of one API server whose objects fill the Sources of an engine, in the order of their
+// declarations.
 type Kinds struct {
 	engine *derive.Engine
 	list   []*Kind
@@ -53,12 +54,12 @@ func If(condition bool) Option { return func(k *Kind) { k.off = k.off || !condit
 // Optional is for kinds whose definition may not be installed.
 func Optional() Option { return func(k *Kind) { k.optional = true } }
 
-// Believed is for optional kinds without which nothing is removed at the start. Then one answer of a ready server
-// suffices.
+// Believed is for optional kinds whose absence removes nothing at the start. For such a kind one answer of a ready
+// server suffices.
 func Believed() Option { return func(k *Kind) { k.optional, k.believed = true, true } }
 
 // IfAllowed is for optional kinds that the roles of earlier versions do not allow. If the first list is refused, the
-// kind counts as absent until the role allows it. So a program with its earlier role does its other work.
+// kind counts as absent until the role allows it. So a new program with an earlier role still does its other work.
 func IfAllowed() Option { return func(k *Kind) { k.optional, k.ifAllowed = true, true } }
 
 // In watches one Namespace only.
@@ -141,7 +142,7 @@ func (k *Kinds) Loaded() {
 	}
 }
 
-// Fill puts these objects into the Sources, as the lists of an API server would. Tests and measurements fill the same
+// Fill writes objects into the Sources, as the lists of an API server would. Tests and measurements fill the same
 // Sources with the same functions. One pass takes all objects. If no kind is declared for an object, Fill panics.
 func (k *Kinds) Fill(objects ...client.Object) {
 	lists := map[*Kind][]any{}

@@ -20,8 +20,8 @@ type store[T client.Object] struct {
 
 var errNotAnObject = errors.New("the API server sent something else than an object of the watched kind")
 
-// read takes the facts of an object. If the projection fails, only that object is affected, and its rows stay as they
-// are. A defect must not look like a deletion.
+// read computes the facts of an object. If the projection panics, only that object is affected, and its rows stay as
+// they are. A defect must not look like a deletion.
 func (s *store[T]) read(o any) (key derive.Object, failed bool, err error) {
 	object, ok := o.(T)
 	if !ok {

@@ -45,12 +45,12 @@ import (
 )
 
 const (
-	// confirmAfter is how long an API server has to repeat that it has no such kind before that counts.
+	// confirmAfter is how long an API server has to repeat that it has no such kind until the kind counts as absent.
 	confirmAfter = 2 * time.Second
 	// confirmListedAfter is the same for a kind that the API server has listed before. Behind one address there may be
-	// several API servers. One of them may not have this version of the API yet, or no longer.
+	// several API servers. One of them may not have this version of the API yet, or may have lost it.
 	confirmListedAfter = 20 * time.Second
-	// retryAfter is the wait after a watch that failed, and while an absence is being confirmed.
+	// retryAfter is the wait after a failed watch, and the interval of requests while an absence is being confirmed.
 	retryAfter = time.Second
 	// slowAfter is when kinds that are not listed yet are named in the log.
 	slowAfter = 5 * time.Second
@@ -187,8 +187,8 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 		case !k.optional:
 			w.waiting(i, "the API server has no such kind; install its definition")
 		case apierrors.IsForbidden(err) && !k.believed && !w.allowed():
-			// An API server refuses all kinds while it has not loaded its roles. So does one that has no roles yet for a new
-			// account. A kind that may be listed shows that there are roles.
+			// An API server refuses requests for all kinds until it has loaded its roles, and until a new account has roles. If
+			// one kind may be listed, the roles are loaded.
 			since = time.Time{}
 			w.waiting(i, "the API server refuses all kinds: "+err.Error())
 		default:
@@ -219,13 +219,13 @@ func (w *Watcher) allowed() bool {
 	return slices.ContainsFunc(w.states, func(s Status) bool { return s.Listed && !s.Absent })
 }
 
-// doubt is called when the API server answers that it has no such kind. It returns since when the API server has
-// answered so while it was ready. It also returns the reason to wait, empty once the absence is confirmed.
+// doubt is called when the API server answers that it has no such kind. It returns the time since when the API server
+// has answered so and was ready. It also returns the reason to wait, which is empty once the absence is confirmed.
 func (w *Watcher) doubt(ctx context.Context, i int, since time.Time, confirm time.Duration) (time.Time, string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// This client was allowed to list the kind. If it is refused here, the API server has loaded its roles, and there will
-	// be no other answer.
+	// An API server that refuses this request is ready enough: the client was allowed to list the kind, so the roles are
+	// loaded, and this request will never be allowed.
 	err := w.client[i].Get().AbsPath("/readyz").Do(ctx).Error()
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		return time.Time{},

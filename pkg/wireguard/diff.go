@@ -11,8 +11,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// diff returns the changes that bring a device to the desired state, and the same in words, without secrets. Unchanged
-// peers are not named, so they keep their sessions. before is the last diff's result for endpoints.
+// diff returns the changes that make a device equal to the desired state, and a text about them without secrets. It
+// leaves out unchanged peers, which keep their sessions. before is the result of the previous diff for endpoints.
 func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now time.Time) (wgtypes.Config, []string,
 	map[PublicKey]announced) {
 	var c wgtypes.Config
@@ -68,21 +68,21 @@ func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now
 	return c, changes, endpoints
 }
 
-// announced is the endpoint that a peer announces, as of the last comparison; the zero value is before the first.
+// announced is the endpoint that a peer announced at the last comparison. It is the zero value before the first one.
 type announced struct {
 	at netip.AddrPort
-	// kept is set if it was not sent, because the device had another one already, and a session.
+	// kept is set if the endpoint was not sent to the device, because the device had another one and a session.
 	kept bool
 }
 
 // sessionLost is the time from a handshake until its session ends (REJECT_AFTER_TIME of WireGuard).
 const sessionLost = 180 * time.Second
 
-// next decides whether the announced endpoint of a peer is sent to the device. If the peer has changed the endpoint by
-// sending from another address, that stays: the peer may be behind NAT, and its announced address may not reach it.
-// After a restart the sent endpoints are unknown, so an endpoint with a session stays as well. If the peer now
-// announces another endpoint, the device may have the old one. Then no packet reaches the peer until it sends one
-// itself, or the session has ended. So each comparison decides again.
+// next decides whether the announced endpoint of a peer is sent to the device. If the peer has sent packets from
+// another address, the device uses that one, and it stays: the peer may be behind NAT and not reachable at its
+// announced address. After a restart the sent endpoints are unknown, so an endpoint with a session stays as well. If
+// the peer has announced another endpoint meanwhile, that may be the old one. Then no packet reaches the peer until it
+// sends one itself, or until the session has ended. So each comparison decides again.
 func (a announced) next(at netip.AddrPort, have wgtypes.Peer, now time.Time) (send bool, _ announced) {
 	old, age, first := endpointOf(have), now.Sub(have.LastHandshakeTime), !a.at.IsValid()
 	switch {

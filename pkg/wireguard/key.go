@@ -49,8 +49,8 @@ func makeKey(path string, made time.Time) (PrivateKey, error) {
 	return PrivateKey{key}, nil
 }
 
-// keep writes a secret so that after a crash the file has the new or the old secret. made is the file's time, zero for
-// now.
+// keep writes a secret. After a crash the file has either the new or the old secret. made is the time that the file
+// gets; zero means now.
 func keep(path, secret string, made time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -72,8 +72,8 @@ func keep(path, secret string, made time.Time) error {
 	return os.Rename(f.Name(), path)
 }
 
-// Keys are the key of an end and, while it is changed, the next one, each in a file. The files show how far a change
-// has come: a next key exists from Begin to End, and it is the current one from Switch on.
+// Keys has the key of an end and, during a change, the next key, each in a file. The files record how far a change has
+// come: a next key exists from Begin to End, and it is the current one from Switch on.
 type Keys struct {
 	Current, Next PrivateKey
 	// Made is when Current was made: the time of its file.
@@ -116,8 +116,8 @@ func (k *Keys) Changing() bool { return k.Next != PrivateKey{} }
 // Switched reports whether the next key is the current one already.
 func (k *Keys) Switched() bool { return k.Next == k.Current }
 
-// Begin makes the next key. The caller gives the time: a file's own time comes from a coarser clock, which may be
-// earlier.
+// Begin makes the next key. The caller passes the time, since the time stamp of a file comes from a coarser clock,
+// which may be behind.
 func (k *Keys) Begin(now time.Time) (err error) {
 	k.Next, err = makeKey(k.next(), now)
 	return err

@@ -28,16 +28,16 @@ type Options struct {
 	// Name is the device's name. It belongs to the Manager: a link of this name that is not a WireGuard device is a
 	// problem.
 	Name string
-	// HardwareAddr makes the device usable for a userspace switch: a TAP device with this address, behind which all
-	// peers are. It is the address of the switch's own port, to which packets from peers go.
+	// HardwareAddr makes the device usable for a userspace switch. The device is then a TAP device with this MAC, behind
+	// which all peers are. Packets from peers go to this MAC, which is also the address of the switch's own port.
 	HardwareAddr net.HardwareAddr
-	// Keep leaves an undesired device in place, without key and peers. A userspace switch that has it as a port does
-	// not notice when the device goes and another one of its name comes.
+	// Keep keeps a device that is no longer desired, without key and peers. A userspace switch that has it as a port would
+	// not notice if it were removed and another one of its name were made.
 	Keep bool
 	// Logger receives changes; nil for silence.
 	Logger *slog.Logger
-	// Resync is the interval of comparisons without an event, since changes of keys and peers, and ends of sessions,
-	// send no events; default 10 s.
+	// Resync is the interval of comparisons without an event; default 10 s. They are needed since changes of keys and
+	// peers, and ends of sessions, cause no events.
 	Resync time.Duration
 	// Namespace is the network namespace of the device; nil for the process's own.
 	Namespace *netns.NsHandle
@@ -46,8 +46,8 @@ type Options struct {
 // retryAfter is how long until something is tried again that failed or is not there.
 const retryAfter = 500 * time.Millisecond
 
-// Manager brings a device to the state of the last Set, and keeps it there. All methods may be called at any time, from
-// any goroutine.
+// Manager makes a device equal to the state of the last Set, and keeps it so. Any goroutine may call its methods at any
+// time.
 type Manager struct {
 	opts Options
 	log  *slog.Logger
@@ -98,11 +98,11 @@ func (m *Manager) Problems() []problem.Problem {
 	return slices.Clone(m.problems)
 }
 
-// Changed is signalled when the device becomes ready or stops being ready, or its problems change. It has room for one
-// signal and one listener.
+// Changed gets a signal when the device becomes ready or stops being ready, or when its problems change. It has room
+// for one signal, and is for one receiver.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
-// Run compares and repairs until ctx ends; the device stays then. It returns an error if it cannot query the kernel at
+// Run compares and repairs until ctx ends. Then the device stays. It returns an error if it cannot query the kernel at
 // all.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.opts.Namespace != nil {
@@ -305,8 +305,8 @@ func (d *device) empty() ([]string, error) {
 	return []string{"emptied"}, nil
 }
 
-// add makes the device: the kernel's if the kernel has WireGuard. A TUN or TAP device stays when the process that
-// serves it ends.
+// add makes the device. It is the kernel's if the kernel has WireGuard. A TUN or TAP device persists when the process
+// that serves it ends.
 func (d *device) add() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = d.opts.Name

@@ -15,9 +15,9 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 )
 
-// Serve is WireGuard in userspace for the device of a name, whenever a device exists that is not the kernel's. It
-// returns when ctx ends. It decides nothing: a Manager sends keys, port and peers to its socket. It should run in a
-// process of its own, which goes on while the Manager's is replaced.
+// Serve runs WireGuard in userspace for the device with a name, whenever such a device exists and is not the kernel's.
+// It returns when ctx ends. It only carries out commands: a Manager sends keys, port and peers to its socket. It should
+// run in a process of its own, which continues while the Manager's process is replaced.
 func Serve(ctx context.Context, name string, log *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

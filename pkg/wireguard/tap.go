@@ -118,8 +118,8 @@ func (t *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	for {
 		n, err := t.file.Read(t.frame)
 		if err != nil {
-			// The library closes the device for any error except ErrTooManySegments or closed; a link that is down is
-			// not gone.
+			// The library closes the device after any error except ErrTooManySegments or closed. A link that is only down must
+			// not cause that.
 			if errors.Is(err, unix.EBADFD) {
 				return 0, os.ErrClosed
 			}

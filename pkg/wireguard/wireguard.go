@@ -1,10 +1,10 @@
-// Package wireguard is the one writer of a WireGuard device: it makes the link, and sets its key, port and peers. It
+// Package wireguard is the only writer of a WireGuard device: it makes the link, and sets its key, port and peers. It
 // compares the device with the desired state and sends the difference. So a restart of the agent changes nothing, and
 // sessions go on.
 //
-// If the kernel has WireGuard the device is the kernel's. Else, and if a userspace switch has to send through it, it is
-// a TUN or TAP device, and Serve, in a process of its own, does the rest. Both are configured in the same way.
-// pkg/hostnet sets addresses, MTU and routes.
+// If the kernel has WireGuard the device is the kernel's. Otherwise, and if a userspace switch has to send through it,
+// it is a TUN or TAP device, and Serve handles its packets in a process of its own. Both are configured in the same
+// way. pkg/hostnet sets addresses, MTU and routes.
 package wireguard
 
 import (
@@ -43,7 +43,7 @@ func (PrivateKey) LogValue() slog.Value { return slog.StringValue("(hidden)") }
 // Public is the key that peers know.
 func (k PrivateKey) Public() PublicKey { return PublicKey(k.key.PublicKey()) }
 
-// Derive returns a value that depends on the key and a purpose, and reveals nothing about the key.
+// Derive returns a value that depends on the key and a purpose. The value reveals nothing about the key.
 func (k PrivateKey) Derive(purpose string) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, k.key[:])
 	mac.Write([]byte(purpose))
@@ -53,10 +53,11 @@ func (k PrivateKey) Derive(purpose string) [sha256.Size]byte {
 // Peer is another end.
 type Peer struct {
 	PublicKey PublicKey
-	// Endpoint is the peer's listening address. If its packets come from another address, answers go there.
+	// Endpoint is the address at which the peer listens. If its packets come from another address, WireGuard sends answers
+	// to that one.
 	Endpoint netip.AddrPort
-	// AllowedIPs are the peer's addresses inside: packets to them go to the peer, and from the peer only packets with
-	// these source addresses are accepted.
+	// AllowedIPs are the peer's inside addresses. Packets to them go to the peer, and only packets with these sources are
+	// accepted from it.
 	AllowedIPs []netip.Prefix
 }
 
@@ -65,8 +66,8 @@ type Desired struct {
 	PrivateKey PrivateKey
 	ListenPort int
 	Peers      []Peer
-	// Keepalive is the interval of packets to each peer, so that a session exists; with 0 packets are sent only when
-	// there is traffic. It is whole seconds.
+	// Keepalive is the interval of keepalive packets to each peer, in whole seconds. They keep a session alive. With 0,
+	// packets are sent only when there is traffic.
 	Keepalive time.Duration
 }
 

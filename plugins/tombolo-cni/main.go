@@ -1,6 +1,5 @@
-// Command tombolo-cni is the CNI plugin: it hands each command of the container runtime to
-// the Tombolo agent of the Node and prints the answer. It starts for every Pod, so it does
-// nothing else.
+// Command tombolo-cni is the CNI plugin: it passes each command of the container runtime to the Tombolo agent of the
+// Node and prints the answer. It starts for every Pod, so it does nothing else.
 package main
 
 import (

@@ -17,9 +17,9 @@ import (
 // accessKinds are what a manifest's program acts as, and what that may do.
 var accessKinds = []string{"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 
-// Access makes the ServiceAccounts of a manifest and what they may do, and returns a configuration
-// that acts as the first, the program's: a program that does more than its manifest allows fails. Nothing else of the
-// manifest is made; what is there already stays.
+// Access makes the ServiceAccounts of a manifest with their roles. It returns a configuration that acts as the first
+// account, the program's. So a program that does more than its manifest allows fails. It makes no other objects of the
+// manifest, and keeps existing ones.
 func Access(t testing.TB, admin *rest.Config, manifest []byte) *rest.Config {
 	t.Helper()
 	c, err := client.New(admin, client.Options{})

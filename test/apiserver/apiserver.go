@@ -38,12 +38,12 @@ type Options struct {
 	CRDs []string
 	// ServiceCIDR is where ClusterIPs come from; "10.0.0.0/24" when empty.
 	ServiceCIDR string
-	// NodePorts is the range of node ports, such as "10000-32767"; the server's default when empty.
+	// NodePorts is the range of node ports, such as "10000-32767". If it is empty, the server uses its default.
 	NodePorts string
 }
 
-// Server is a kube-apiserver that can be stopped and started again. It has no controllers, and clients need no
-// ServiceAccount's token.
+// Server is a kube-apiserver that can be stopped and started again. It has no controllers, and clients need no token of
+// a ServiceAccount.
 type Server struct {
 	// Config is an administrator's access.
 	Config *rest.Config
@@ -63,15 +63,15 @@ type Server struct {
 	mapper meta.RESTMapper   // nil until it is needed
 }
 
-// Start runs an API server with the definitions of these files or folders until the test
-// ends, and returns an administrator's access to it.
+// Start runs an API server with the definitions in some files or folders until the test ends. It returns an
+// administrator's access to the server.
 func Start(t testing.TB, crds ...string) *rest.Config {
 	t.Helper()
 	return New(t, Options{CRDs: crds}).Config
 }
 
-// Uninstall deletes definitions and waits until they are gone: the server first deletes what was made by them, and
-// takes an update of a definition until then, to no effect.
+// Uninstall deletes definitions and waits until they are gone. The server deletes the objects of such kinds first, and
+// until then accepts an update of the definition without effect.
 func Uninstall(t testing.TB, config *rest.Config, definitions []*apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	api, err := apiextensions.NewForConfig(config)
@@ -99,8 +99,8 @@ func Uninstall(t testing.TB, config *rest.Config, definitions []*apiextensionsv1
 // admin is the administrator's token: only this machine reaches the server.
 const admin = "administrator"
 
-// New runs an API server that has no objects of any test, until the test ends. Its processes die with the program that
-// has started it, however that ends: the test's, or the lender.
+// New runs an API server without objects of other tests, until the test ends. Its processes end with the program that
+// has started them, however that ends: the test's program or the lender.
 func New(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.ServiceCIDR == "" {
@@ -241,7 +241,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// startLimit is long: a machine at a load of 60 has taken more than three minutes for what costs five seconds of CPU.
+// startLimit is long: on a machine at a load of 60, a start that costs five seconds of processor time has taken more
+// than three minutes.
 const startLimit = 10 * time.Minute
 
 // ready waits until the server reports that it is ready.
@@ -277,7 +278,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// start starts a process that writes to a file, and dies with this one. It returns what kills the process.
+// start starts a process whose output goes to a file, and which ends with this program. It returns a function that
+// kills it.
 func start(c *exec.Cmd, log string) (stop func(), err error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -28,7 +28,7 @@ type stored struct {
 	Revision string `json:"mod_revision"`
 }
 
-// errOtherDefinitions: a test has changed custom resource definitions, so the server serves no other test.
+// errOtherDefinitions means that a test has changed custom resource definitions. Such a server serves no other test.
 var errOtherDefinitions = errors.New("the definitions have changed")
 
 const definitions = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
@@ -83,8 +83,8 @@ func (s *Server) remember(ctx context.Context) error {
 	return nil
 }
 
-// empty makes the server have what it had before its first test, and waits until its caches have nothing else. What
-// goroutines of the test before still write meanwhile goes too.
+// empty brings the server back to its state before the first test, and waits until its caches show that state. It also
+// removes objects that goroutines of the previous test still write meanwhile.
 func (s *Server) empty(ctx context.Context) error {
 	for {
 		changes, err := s.putBack(ctx)
@@ -94,7 +94,7 @@ func (s *Server) empty(ctx context.Context) error {
 	}
 }
 
-// putBack puts back what is not as it was before the first test, and returns how many objects those are.
+// putBack restores objects that differ from the state before the first test, and returns their number.
 func (s *Server) putBack(ctx context.Context) (int, error) {
 	now, err := s.read(ctx, true)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *Server) putBack(ctx context.Context) (int, error) {
 	return len(operations), nil
 }
 
-// waitGone waits until the API server's cache has no object any more that etcd does not have.
+// waitGone waits until the API server's cache has no objects that etcd lacks.
 func (s *Server) waitGone(ctx context.Context, kv stored) error {
 	kind, err := kindOf(kv.Value)
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *Server) waitGone(ctx context.Context, kv stored) error {
 	return nil
 }
 
-// protobuf is how values begin that are not JSON (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
+// protobuf is the beginning of stored values that are not JSON (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
 var protobuf = []byte("k8s\x00")
 
 // kindOf returns the kind of a stored object.

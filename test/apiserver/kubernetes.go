@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Kubernetes is the binary that is kube-apiserver and kubectl when it is called by those
-// names. TOMBOLO_KUBERNETES names it, or the folder of the lab's binaries; without it, it is
-// the one compiled last in ~/.cache/tombolo.
+// Kubernetes returns the path of the binary that acts as kube-apiserver or kubectl, depending on the name by which it
+// is called. TOMBOLO_KUBERNETES names it, or the folder of the lab's binaries. Without that variable it is the newest
+// one in ~/.cache/tombolo.
 func Kubernetes() (string, error) {
 	const remedy = "run `make lab-binaries`, or set TOMBOLO_KUBERNETES to the binary or its folder"
 	path := os.Getenv("TOMBOLO_KUBERNETES")

@@ -17,8 +17,8 @@ import (
 // its own.
 const EnvLender = "TOMBOLO_APISERVERS"
 
-// A borrower opens a connection for each server, and sends requests, one a line. The lender answers each with a line.
-// The server is lent until the connection ends.
+// A borrower opens a connection for each server, and sends requests, one in a line. The lender answers each with a
+// line. The server is lent until the connection ends.
 type request struct {
 	Do      string // take, stop, start, or return; a server that is not returned ends with the connection
 	Options Options

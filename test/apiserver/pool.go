@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// The start of an API server costs seven seconds of processor time, and a test's objects are a few. So a server whose
-// test has passed is emptied, and serves the next test that wants the same one. A server of a failed test, one that is
-// stopped, and one whose definitions a test has changed, end with their test.
+// The start of an API server costs seven seconds of processor time, and a test makes only a few objects. So a server
+// whose test has passed is emptied, and serves the next test that needs the same one. A server ends with its test if
+// the test has failed, has stopped it, or has changed its definitions.
 
 // idle are the servers that no test has, the last one last.
 var idle struct {
@@ -93,12 +93,13 @@ func (s *Server) end() {
 	}
 }
 
-// temporary makes a directory until remove is called, or until this program ends, however it ends.
+// temporary makes a directory. It exists until remove is called, or until this program ends, however it ends.
 func temporary() (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", "apiserver-"); err != nil {
 		return "", nil, err
 	}
-	// The pipe ends with this program. Programs that write to the directory die then, and may take a moment.
+	// The pipe closes when this program ends. Programs that write to the directory are killed at that time, and may need a
+	// moment to end.
 	remover := exec.Command("sh", "-c", `cat; while [ -e "$0" ]; do rm -rf "$0" 2>/dev/null; sleep 0.1; done`, dir)
 	remover.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, hold, err := os.Pipe()
@@ -116,9 +117,9 @@ func temporary() (dir string, remove func(), err error) {
 	}, nil
 }
 
-// settle is how long a server gets to take notice of what is gone, after its own caches have.
+// settle is how long a server may take to notice deletions after its own caches have noticed them.
 const settle = 100 * time.Millisecond
 
-// settlePolicies is the same after a change of admission policies. The API server reads them once a second
+// settlePolicies is the same time after a change of admission policies. The API server reads them once a second
 // (policyRefreshIntervalDefault in k8s.io/apiserver/pkg/admission/plugin/policy/generic).
 const settlePolicies = 1200 * time.Millisecond

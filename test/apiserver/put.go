@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Stored is an object as etcd keeps it. Its key is a path, such as "services/specs/default/web".
+// Stored is an object in the form in which etcd has it. Its key is a path, such as "services/specs/default/web".
 type Stored struct {
 	Key    string
 	Object any // with apiVersion and kind
@@ -19,8 +19,9 @@ type Stored struct {
 // putAtOnce is how many objects one transaction writes. etcd allows 128, and 1.5 MB.
 const putAtOnce = 100
 
-// Put writes objects to etcd as they are. The API server does not check them, and allocates nothing. For each Service
-// that it creates itself it lists all ClusterIPs that exist, so that 10,000 Services take a quarter of an hour.
+// Put writes objects directly to etcd. The API server does not check them, and allocates no ClusterIPs. For each
+// Service that the API server creates itself, it lists all existing ClusterIPs, so 10,000 Services take a quarter of an
+// hour.
 func (s *Server) Put(ctx context.Context, objects []Stored) error {
 	type put struct {
 		Key   []byte `json:"key"`

@@ -12,7 +12,8 @@ import (
 )
 
 // RefuseEvents returns a configuration whose requests to create an Event fail twice before the API server gets them:
-// first with 429 (Too Many Requests), then with 500 (Internal Server Error). Each path and content fails on its own.
+// first with 429 (Too Many Requests), then with 500 (Internal Server Error). The failures are counted for each path and
+// content.
 func RefuseEvents(config *rest.Config) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(to http.RoundTripper) http.RoundTripper {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// FillTokens does what kube-controller-manager does with Secrets for tokens of ServiceAccounts, until the test ends: it
-// writes one into each, the administrator's.
+// FillTokens does the work of kube-controller-manager for Secrets with ServiceAccounts' tokens, until the test ends. It
+// writes the same token, the administrator's, into each.
 func FillTokens(t testing.TB, config *rest.Config) {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(config)

@@ -45,8 +45,8 @@ const (
 	joinTimeout = "400ms"
 )
 
-// joined prints how long a join of two networks takes: from its request to the leader's API server until a packet
-// passes from a Pod of east to a Pod of west.
+// joined prints how long the join of two networks takes. The time begins with the request to the leader's API server,
+// and ends when a packet passes from a Pod of east to a Pod of west.
 func (b bench) joined(ctx context.Context) error {
 	if err := b.Apply(ctx, scenario.Leader, joinNetworks); err != nil {
 		return err

@@ -78,7 +78,7 @@ func (b bench) run(ctx context.Context, plain bool) error {
 	return b.table(ctx, "encrypted")
 }
 
-// encrypt has traffic between the clusters encrypted from now on, and waits until it passes.
+// encrypt switches encryption of traffic between the clusters on, and waits until traffic passes.
 func (b bench) encrypt(ctx context.Context) error {
 	if err := b.InstallWireGuard(ctx); err != nil {
 		return err
@@ -95,8 +95,7 @@ func (b bench) encrypt(ctx context.Context) error {
 	return b.PairSettled(ctx)
 }
 
-// pods has client and servers made again: a Pod has the MTU of the day on which it was made, and encryption leaves
-// less.
+// pods recreates client and servers. A Pod keeps the MTU with which it was made, and encryption needs a smaller one.
 func (b bench) pods(ctx context.Context) error {
 	for cluster, pods := range map[string]map[string]string{"east": {"client": "node-3", "near": "node-2"},
 		"west": {"server": "node-3"}} {
@@ -254,7 +253,7 @@ func (b bench) row(ctx context.Context, name, url string, echo func(context.Cont
 	return nil
 }
 
-// cpu is the time that switches and agents, and WireGuard, of all Nodes of east and west have had.
+// cpu returns the processor time that the switches, the agents and WireGuard have used on all Nodes of east and west.
 func (b bench) cpu() (time.Duration, error) {
 	const hz = 100 // USER_HZ, proc(5)
 	ticks := 0
@@ -294,8 +293,8 @@ func ticksOf(p lab.Process) (int, error) {
 	return user + system, errors.Join(err, err2)
 }
 
-// gateways has these Nodes of node-1 and node-2, of both clusters, carry what goes to other clusters, and waits until
-// they alone do.
+// gateways makes the given Nodes, of node-1 and node-2 of both clusters, Gateways, and waits until only they carry
+// traffic to other clusters.
 func (b bench) gateways(ctx context.Context, want ...string) error {
 	phases := strings.Join(want, " ,") + " ," // a Gateway that comes or goes has one
 	for _, cluster := range []string{"east", "west"} {

@@ -1,8 +1,8 @@
-// Package child starts processes of a test that do not outlive it, however it ends.
+// Package child starts processes for a test. They end with the test's program, however it ends.
 //
-// Linux kills such a process when the thread ends that started it (PR_SET_PDEATHSIG). Go ends a thread when a goroutine
-// ends that was locked to it, as in tests that enter network namespaces. So one thread, which never ends, starts them
-// all.
+// Linux kills such a process when the thread ends that started it (PR_SET_PDEATHSIG). Go ends a thread if a goroutine
+// that was locked to it ends, as happens in tests that enter network namespaces. So one thread, which never ends,
+// starts them all.
 package child
 
 import (
@@ -29,8 +29,8 @@ var requests = sync.OnceValue(func() chan<- request {
 	return c
 })
 
-// serve keeps its thread for itself. The thread is in another network namespace only while it starts a process. If it
-// stayed there, the namespace would outlive its test.
+// serve keeps its goroutine locked to one thread. The thread is in another network namespace only while it starts a
+// process. If it stayed there, the namespace would outlive its test.
 func serve(requests <-chan request) {
 	runtime.LockOSThread()
 	own, err := netns.Get()
@@ -42,7 +42,8 @@ func serve(requests <-chan request) {
 	}
 }
 
-// startIn starts a command in a network namespace, and returns to the thread's own. Only another one needs root.
+// startIn starts a command in a network namespace, and then returns to the thread's own one. That needs root only if
+// the two differ.
 func startIn(namespace, own netns.NsHandle, c *exec.Cmd) error {
 	if namespace.Equal(own) {
 		return c.Start()
@@ -82,7 +83,8 @@ func Run(c *exec.Cmd) error {
 }
 
 // Namespace makes a network namespace that lives until the test ends, and returns the ID of the process that holds it.
-// The namespace is not found by comparison: another thread of this program may be in one as well.
+// The namespace is not determined by comparing threads, since other threads of this program may be in other namespaces
+// as well.
 func Namespace(t testing.TB) (pid int) {
 	t.Helper()
 	holder := exec.Command("sleep", "infinity")

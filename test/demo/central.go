@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// kubemanagers name the clusters, as in the guide of Contrail CN2. Field listenerPort has no effect, so one has state
-// Warning.
+// kubemanagers name the clusters, as in the guide of Contrail CN2. The field listenerPort has no effect, so the
+// Kubemanager that sets it has state Warning.
 const kubemanagers = `
 apiVersion: v1
 kind: Namespace
@@ -38,7 +38,7 @@ metadata:
   labels: {core.juniper.net/isolated-namespace: "true", ns: %s-ns1}
 `
 
-// sides are the clusters whose Namespaces are joined. north is the central cluster, and a member itself.
+// sides are the clusters whose Namespaces are joined. north is the central cluster, and is a member too.
 var sides = []string{"north", "east"}
 
 // copies are the Namespaces of the central cluster, by the member.
@@ -60,8 +60,8 @@ spec:
 `, copies[own], own, own, own, other, other)
 }
 
-// central shows the guide of Contrail CN2: the leader is the central cluster, Namespaces of two members have copies
-// there, and routers in the copies join them. Packets then pass between the clusters with the addresses of the Pods.
+// central shows the guide of Contrail CN2. The leader is the central cluster. Namespaces of two members have copies in
+// it, and routers in the copies join their networks. Then packets between the clusters have the addresses of the Pods.
 func (d *demo) central(ctx context.Context) error {
 	section("A central cluster: Namespaces of north and east, joined by routers in north")
 	if err := d.makeCentral(ctx); err != nil {
@@ -183,7 +183,8 @@ func (d *demo) imports(ctx context.Context, cluster, name string) error {
 	})
 }
 
-// notCentral removes the members from the central cluster. Their copies go, and their Namespaces are apart again.
+// notCentral removes the members from the central cluster. Their copies are deleted, and their Namespaces are separate
+// again.
 func (d *demo) notCentral(ctx context.Context, pods []*tenantPod) error {
 	if out, err := d.world.Kubectl(ctx, "north", "delete", "kubemanagers", "--all", "-n", "contrail"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

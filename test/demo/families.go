@@ -22,7 +22,8 @@ kind: ServiceExport
 metadata: {name: nginx-both, namespace: default}
 `
 
-// families applies it in west, and lets the client in east ask at each address of its import. It returns the addresses.
+// families exports a dual-stack Service in west, and lets the client in east send requests to each address of its
+// import. It returns the addresses.
 func (d *demo) families(ctx context.Context) ([]netip.Addr, error) {
 	section("A Service of west, asked in east over IPv4 and IPv6")
 	fmt.Print(strings.TrimSpace(both) + "\n\n")

@@ -1,5 +1,5 @@
-// Command demo does Tombolo's main job before your eyes: it brings up three real clusters, joins them with `tombolo mc
-// up`, and lets a Pod in one cluster ask a Service of another.
+// Command demo shows Tombolo's main function: it brings up three real clusters, joins them with `tombolo mc up`, and
+// lets a Pod in one cluster send requests to a Service of another.
 package main
 
 import (
@@ -42,7 +42,8 @@ func run() int {
 	return 0
 }
 
-// started returns when `make demo` began, which compiles and downloads first; now without make.
+// started returns the time at which `make demo` began, including compiling and downloading. Without make it returns the
+// present time.
 func started() time.Time {
 	if seconds, err := strconv.ParseInt(os.Getenv("TOMBOLO_START"), 10, 64); err == nil {
 		return time.Unix(seconds, 0)
@@ -213,8 +214,8 @@ make demo-down
 	return nil
 }
 
-// way shows, for the four Nodes that a request passes, which flows it hit: the flows whose packet counters moved
-// between two dumps around some requests.
+// way shows the flows that requests hit on each of the four Nodes that they pass. These are the flows whose packet
+// counters have changed between two dumps around some requests.
 func (d *demo) way(ctx context.Context, ip string) error {
 	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx",
 		"-o", `jsonpath={.items[?(@.spec.nodeName=="node-2")].metadata.name}`)

@@ -23,7 +23,8 @@ spec:
   ports: [{port: 80, targetPort: 8080, nodePort: 30080}]
 `
 
-// nodePorts applies it in west, and lets a host outside ask each Node at each of its addresses.
+// nodePorts applies a Service of type NodePort in west, and lets a host outside send requests to each address of each
+// Node.
 func (d *demo) nodePorts(ctx context.Context) error {
 	section("A NodePort in west, asked by a host outside the clusters over IPv4 and IPv6")
 	fmt.Print(strings.TrimSpace(nodePort) + "\n\n")

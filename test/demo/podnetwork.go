@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// ownNetworks are two VirtualNetworks of Namespace shop. The Namespace's annotation has its Pods in blue.
+// ownNetworks are two VirtualNetworks of Namespace shop. The Namespace's annotation puts its Pods into blue.
 const ownNetworks = `
 apiVersion: v1
 kind: Namespace
@@ -77,8 +77,9 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// podNetwork shows Pods whose own network is a VirtualNetwork. Their status.podIPs are addresses of its Subnets. Probes
-// by the kubelet, exec, cluster DNS and Services work. Pods of other networks, such as client, do not reach them.
+// podNetwork shows Pods whose first interface is in a VirtualNetwork. Their status.podIPs are addresses of its Subnets.
+// Probes of the kubelet, exec, cluster DNS and Services work. Pods of other networks, such as client, do not reach
+// them.
 func (d *demo) podNetwork(ctx context.Context, client *tenantPod) error {
 	section("Virtual networks as the Pods' own network, in east")
 	fmt.Print(strings.TrimSpace(ownNetworks) + "\n\n")
@@ -173,7 +174,7 @@ func (d *demo) ownServices(ctx context.Context, pods []*tenantPod) error {
 	return nil
 }
 
-// ownPod makes a Pod in a network of Namespace shop, with a probe of the kubelet, and reads its addresses. The
+// ownPod makes a Pod of Namespace shop in a network, with a probe for the kubelet, and reads its addresses. The
 // Namespace's annotation names blue.
 func (d *demo) ownPod(ctx context.Context, p *tenantPod) error {
 	annotations := ""
@@ -210,7 +211,7 @@ spec:
 	return nil
 }
 
-// refusedPod names a network that is not there. The Pod does not start, and an Event has the remedy.
+// refusedPod makes a Pod that names a network that does not exist. The Pod does not start, and an Event has the remedy.
 func (d *demo) refusedPod(ctx context.Context) error {
 	if err := d.world.Apply(ctx, "east", `
 apiVersion: v1

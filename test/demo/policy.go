@@ -26,7 +26,8 @@ spec:
     - {name: others, action: Reject}
 `
 
-// policy applies it, and lets two clients in east ask at each address: one of them has the label.
+// policy applies a policy by labels in west, and lets two clients in east send requests to each address. One of the
+// clients has the label.
 func (d *demo) policy(ctx context.Context, ips []netip.Addr) error {
 	section("A policy in west that selects Pods of all clusters")
 	fmt.Print(strings.TrimSpace(friends) + "\n\n")
@@ -45,7 +46,7 @@ func (d *demo) policy(ctx context.Context, ips []netip.Addr) error {
 	}{{"client", true}, {"stranger", false}} {
 		for _, ip := range ips {
 			var out string
-			// The label has to reach the leader, which gives it a number, and come back to both clusters.
+			// The label has to reach the leader, which assigns it a number, and the number has to reach both clusters.
 			if err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
 				var err error
 				out, err = d.world.Exec(ctx, "east", client.name, "/echo", "get", urlOf(ip), "--count", "4", "--timeout", "1s")
@@ -59,7 +60,7 @@ func (d *demo) policy(ctx context.Context, ips []netip.Addr) error {
 			fmt.Printf("-- default/%s in east, 4 requests to %s\n%s", client.name, ip, out)
 		}
 	}
-	// Each cluster decides about its own Pods: east reports the number in the packets, west the decision.
+	// Each cluster shows its own part: east the number in the packets, and west the decision.
 	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o",
 		`jsonpath={.items[?(@.spec.nodeName=="node-2")].metadata.name}`)
 	if err != nil {

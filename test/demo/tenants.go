@@ -51,7 +51,8 @@ type tenantPod struct {
 
 func (p *tenantPod) String() string { return p.cluster + " " + p.namespace + "/" + p.name }
 
-// tenants shows who reaches whom between Namespaces of two networks, before and after the networks are joined.
+// tenants shows which Pods reach each other between Namespaces of two networks, before and after the networks are
+// joined.
 func (d *demo) tenants(ctx context.Context) error {
 	section("Networks of tenants over clusters: isolated Namespaces of east and west")
 	fmt.Print(strings.TrimSpace(networks) + "\n\n")
@@ -97,7 +98,8 @@ func (d *demo) tenants(ctx context.Context) error {
 	return d.central(ctx)
 }
 
-// seesClient lets a Pod ask another one, which has to see the address of the Pod: no Node translates it.
+// seesClient lets a Pod send a request to another one, which has to see the Pod's own address, since no Node translates
+// it.
 func (d *demo) seesClient(ctx context.Context, from, to *tenantPod) error {
 	for _, ip := range to.ips {
 		out, err := d.askPod(ctx, from, ip, "--clients")
@@ -122,7 +124,8 @@ func (p *tenantPod) address(v4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// tenantPod makes a Pod, and its Namespace in a network. The Namespace's owner agrees with an annotation.
+// tenantPod makes a Namespace in a network, and a Pod in it. The Namespace has the annotation with which its owner
+// agrees to the network.
 func (d *demo) tenantPod(ctx context.Context, p *tenantPod) error {
 	var calls [][]string
 	if p.network != "" {
@@ -171,7 +174,7 @@ func (d *demo) askPod(ctx context.Context, from *tenantPod, to netip.Addr, flags
 		append([]string{"/echo", "get", url, "--count", "1", "--timeout", "1s"}, flags...)...)
 }
 
-// matrix waits until Pods reach each other as wanted, over both versions of IP, and prints it.
+// matrix waits until Pods reach each other as expected, over both versions of IP, and prints the result.
 func (d *demo) matrix(ctx context.Context, title string, pods []*tenantPod, want func(from, to *tenantPod) bool) error {
 	if err := scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
 		var all errgroup.Group

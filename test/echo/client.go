@@ -22,8 +22,8 @@ type client struct {
 	clients           bool // count by the address that the server saw
 }
 
-// slow is what one request through three Nodes does not take unless a packet was lost: TCP
-// sends a SYN again after a second.
+// slow is a time that one request through three Nodes only exceeds if a packet was lost: TCP repeats a SYN after a
+// second.
 const slow = 500 * time.Millisecond
 
 // run prints a line for each request that failed or was slow as it happens, and at the end
@@ -84,7 +84,7 @@ func (c *client) run(ctx context.Context, out io.Writer,
 	return nil
 }
 
-// clock is the format of times of day: as in the agents' logs, so that they can be compared.
+// clock is the format of times of day. It is the same as in the agents' logs, so that the two can be compared.
 const clock = "15:04:05.000"
 
 // answer is the server's name, how far the request came, and from where.

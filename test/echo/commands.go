@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// A container runs commands that come by a socket in its own file system: a process for each costs more than most of
-// them do. A connection is one command. A connection that closes ends it.
+// A container runs commands that arrive at a socket in its own file system: starting a process for each would cost more
+// than most of them do. Each connection is one command. If the connection closes, the command ends.
 type (
 	// call is the command, a line of JSON. Package scenario has the same.
 	call struct {

@@ -59,7 +59,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 }
 
-// hello answers with two lines: the server's name, and the address that the request came from.
+// hello answers with two lines: the server's name, and the address from which the request came.
 func hello(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Server", identity())
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {

@@ -34,7 +34,7 @@ type watcher struct {
 	out                   io.Writer
 }
 
-// run opens all connections that stay before it sends the first request: a line means that they are open.
+// run opens all lasting connections before it sends the first request. So a line of output shows that they are open.
 func (w *watcher) run(ctx context.Context, target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *watcher) told(start time.Time, server string, err error) {
 	_, _ = io.WriteString(w.out, r.Line())
 }
 
-// once sends one request on a connection of its own, until a moment, and returns which server has answered.
+// once sends one request on a connection of its own, with a deadline, and returns the server that has answered.
 func once(ctx context.Context, address, path string, until time.Time) (server string, err error) {
 	c, err := dial(ctx, address, time.Until(until))
 	if err != nil {
@@ -145,8 +145,7 @@ func once(ctx context.Context, address, path string, until time.Time) (server st
 	return c.request(path)
 }
 
-// connection is one TCP connection that HTTP requests are sent over. It is no http.Client: that
-// replaces a connection that breaks without a word.
+// connection is one TCP connection for HTTP requests. An http.Client would silently replace a connection that breaks.
 type connection struct {
 	net.Conn
 	in *bufio.Reader

@@ -18,12 +18,12 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// monitor prints each change of a way's state, as a line, until its standard input ends. It sleeps meanwhile. (With
-// --timestamp and JSON ovsdb-client 3.1 crashes.)
+// monitor prints each change of a way's state, as a line, until its standard input ends. It uses no processor time
+// meanwhile. (ovsdb-client 3.1 crashes with --timestamp and JSON.)
 const monitor = "ovsdb-client -f json monitor unix:/var/run/openvswitch/db.sock Open_vSwitch Interface " +
 	"name,bfd_status & cat; kill $!"
 
-// watcher is a Node whose switch may find a Gateway down, by BFD on its own way there, as its OVSDB says.
+// watcher is a Node whose switch watches a Gateway by BFD. The state in its OVSDB shows when it finds the Gateway down.
 type watcher struct {
 	node  *lab.Node
 	cmd   *exec.Cmd
@@ -34,10 +34,11 @@ type watcher struct {
 	err   error // the first line that was not understood
 }
 
-// detect begins to watch how other Nodes of both clusters find a Gateway down. Nodes without a way to it see nothing:
-// regular Nodes of the other cluster and, if traffic is encrypted, its Gateways, whose ways end at addresses of their
-// own. The returned function ends it. It returns, in order, how long after a moment each Node found the Gateway down.
-// The error names missing Nodes, and Nodes that took the Gateway for down earlier by mistake.
+// detect begins to watch when other Nodes of both clusters find a Gateway down. Nodes without a way to that Gateway
+// cannot find it: regular Nodes of the other cluster and, if traffic is encrypted, that cluster's Gateways, whose ways
+// end at addresses of their own. The returned function ends the watch. It returns, in order, how long after a given
+// time each Node found the Gateway down. The error names Nodes that did not find it, and Nodes that reported it as down
+// too early.
 func detect(ctx context.Context, s *scenario.Scenario,
 	gateway *lab.Node) (end func(since time.Time) ([]time.Duration, error), err error) {
 	address, err := netip.ParseAddr(gateway.InternalIP())

@@ -1,11 +1,12 @@
 // Command failover measures, in a lab of three clusters with three Nodes each, the effect on clients of one cluster
-// when Gateways fail, come and go on their path to a server of another. It prints a row for each kind of event:
+// when Gateways on their path to a server of another cluster fail, join and leave. It prints a row for each kind of
+// event:
 //
 //	failover [--runs N] [--wireguard] [--bfd D] [--away D] [--only TEXT] [--how kept|translated]
 //
 // The clients are scenario.Load's. Client and server are on Nodes that are not Gateways at first. In addition to the
-// clients' losses it prints how long the switches of other Nodes took to find the Gateway down (detect.go). Nothing
-// here fails because of a time: machines differ.
+// clients' losses it prints how long the switches of other Nodes took to find the Gateway down (detect.go). No measured
+// time makes the command fail, since machines differ.
 package main
 
 import (
@@ -185,7 +186,8 @@ func rollout(ctx context.Context, s *scenario.Scenario, how string, clusters []s
 	return errors.Join(each...)
 }
 
-// renewSwitches replaces Open vSwitch, whose DaemonSet leaves it to the administrator when a Node has a new one.
+// renewSwitches replaces Open vSwitch on Nodes, one after the other. Its DaemonSet does not replace Pods by itself, so
+// that the administrator chooses the time.
 func renewSwitches(ctx context.Context, s *scenario.Scenario) error {
 	for _, cluster := range members {
 		for _, n := range s.Lab.Cluster(cluster).Nodes() {
@@ -279,7 +281,8 @@ func (r *row) add(ctx context.Context, s *scenario.Scenario, e event, run int) e
 	return nil
 }
 
-// happen makes the event and waits as long as clients are watched. It returns when the event began.
+// happen causes the event and waits for the time in which clients are watched. It returns the time at which the event
+// began.
 func (e event) happen(ctx context.Context, run int) (start time.Time, err error) {
 	if e.prepare != nil {
 		if err := e.prepare(ctx); err != nil {

@@ -11,8 +11,8 @@ import (
 
 const unplugged = "a cluster unplugged, another one serves too"
 
-// unplug takes west off all networks while it serves a Service together with north, and prints for how long new
-// connections still go there, how long after it is plugged in again it has its share back, and what is lost meanwhile.
+// unplug cuts west off all networks while it serves a Service together with north. It prints for how long new
+// connections still go to west, how long after the reconnection west has its share again, and the losses meanwhile.
 func unplug(ctx context.Context, s *scenario.Scenario) (err error) {
 	exporters := []string{"west", scenario.Leader}
 	for _, cluster := range exporters {
@@ -60,10 +60,11 @@ func unplug(ctx context.Context, s *scenario.Scenario) (err error) {
 	return nil
 }
 
-// shareOf100 is how many of a hundred new connections one of two clusters gets at least, which get a half each.
+// shareOf100 is the least number of a hundred new connections that one of two clusters with equal shares gets.
 const shareOf100 = 33
 
-// cutWest cuts all of west's Nodes off until east has found it gone, and plugs them in again until east has found that.
+// cutWest cuts all of west's Nodes off until east has found west gone, and reconnects them until east has found west
+// back.
 func cutWest(ctx context.Context, s *scenario.Scenario) (cut, back time.Time, err error) {
 	const more = 5 * time.Second // clients are watched for so long after each of both
 	nodes := s.Lab.Cluster("west").Nodes()

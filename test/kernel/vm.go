@@ -1,6 +1,6 @@
 // Package kernel boots Debian's kernel in QEMU and runs a script there, so that tests use the kernel's own Open vSwitch
-// datapath on machines whose kernel lacks it. There is no KVM in it: QEMU interprets the guest, which takes a few
-// seconds to boot and several times as long as the machine for everything else.
+// datapath on machines whose kernel lacks it. It does not use KVM: QEMU interprets the guest, which boots in a few
+// seconds and is several times slower than the machine.
 //
 // The guest has the machine's own root file system, read-only over 9p, with a tmpfs on each directory that tests write
 // to. It has no network devices except the tests' own.
@@ -35,19 +35,19 @@ var modules = []string{"virtio_pci", "9pnet_virtio", "9p"}
 // Guest is a virtual machine that runs one script and ends.
 type Guest struct {
 	Kernel Kernel
-	// Share is a directory of the machine that the guest can write, as /run/share. The script
-	// is the file "run" in it, executed by /bin/sh.
+	// Share is a directory of the machine that the guest sees as /run/share and can write to. The file "run" in it is the
+	// script, which /bin/sh executes.
 	Share string
-	// Repository is shown to the guest read-only as /run/repository, wherever it is: the
-	// guest's /tmp is not the machine's.
+	// Repository is mounted read-only in the guest as /run/repository, wherever it is on the machine, since the guest's
+	// /tmp is another one.
 	Repository string
 	MemoryMiB  int
 	CPUs       int
 	Nice       int // of QEMU
 }
 
-// Run boots the guest and waits until it has powered off. When it does not within the context, or
-// without having finished the script, the error contains the end of the console's output.
+// Run boots the guest and waits until it has powered off. If ctx ends first, or if the script has not finished, the
+// error contains the end of the console's output.
 func (g Guest) Run(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "tombolo-kernel-")
 	if err != nil {
@@ -70,12 +70,11 @@ func (g Guest) Run(ctx context.Context) error {
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", fmt.Sprint(g.CPUs), "-m", fmt.Sprint(g.MemoryMiB),
 		"-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot", "-net", "none",
 		"-kernel", g.Kernel.Image(), "-initrd", initramfs,
-		// With no_timer_check a kernel does not panic whose timer does not tick in time because QEMU has no processor.
+		// With no_timer_check the kernel does not panic if its timer ticks late because QEMU gets no processor time.
 		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off no_timer_check kernel_modules=" +
 			g.Kernel.Root + " kernel_path=" + os.Getenv("PATH"),
 	}
-	// Without remap, files of different mounts have the same inode number in the guest, which
-	// then takes one directory for another.
+	// Without remap, files of different mounts have the same inode number in the guest, which then confuses directories.
 	for tag, path := range map[string]string{"root": "/", "repository": g.Repository} {
 		args = append(args, "-fsdev", "local,readonly=on,security_model=none,multidevs=remap,id="+tag+",path="+path,
 			"-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
@@ -102,8 +101,8 @@ func (g Guest) Run(ctx context.Context) error {
 	return nil
 }
 
-// runTwice boots the guest once more if QEMU or the guest's kernel ended before the script had: the script goes on
-// where it was, from its records in Share. One death may be the interpreter's fault, and no test has failed. A second
+// runTwice boots the guest once more if QEMU or the guest's kernel ended before the script had. The script continues
+// where it was, from its records in Share. One such end may be the emulator's fault, and no test has failed. A second
 // one is an error.
 func (g Guest) runTwice(ctx context.Context, logf func(string, ...any)) error {
 	return twice(ctx, g.Run, logf)
@@ -127,8 +126,7 @@ type Kernel struct {
 // Image is the path of the bootable kernel.
 func (k Kernel) Image() string { return filepath.Join(k.Root, "boot", "vmlinuz-"+k.Release) }
 
-// Fetch downloads the kernel that Debian's linux-image-amd64 stands for, unless cache has that
-// version already.
+// Fetch downloads the kernel on which Debian's linux-image-amd64 depends, unless cache has that version already.
 func Fetch(ctx context.Context, cache string) (Kernel, error) {
 	release, version, err := current(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package kubelet serves the part of a kubelet's API that a real kube-apiserver passes logs, commands and ports on to.
-// Tests without containers read logs, run commands in Pods and reach their ports by it.
+// Package kubelet serves the part of a kubelet's API that a real kube-apiserver uses for logs, exec and port-forward.
+// With it tests without containers read logs, run commands in Pods and reach their ports.
 package kubelet
 
 import (
@@ -148,7 +148,7 @@ func (k *Kubelet) forward(w http.ResponseWriter, r *http.Request) {
 		return // it has answered
 	}
 	defer func() { _ = conn.Close() }()
-	// The two streams of a connection, by its number. The stream of errors may arrive after the stream of data.
+	// These are the two streams of a connection, by its number. The stream of errors may arrive after the stream of data.
 	errs, data := map[string]httpstream.Stream{}, map[string]httpstream.Stream{}
 	for {
 		select {

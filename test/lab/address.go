@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// plan is the lab's address plan. Everything but mgmt lies behind the lab's own router and
-// may be the same in two labs; mgmt is reachable from the host and so depends on the index.
+// plan is the lab's address plan. All networks except mgmt are behind the lab's own router, so two labs may use the
+// same ones. mgmt is reachable from the host, so it depends on the lab's index.
 type plan struct{ index int }
 
 // The host outside: it knows the way back to Nodes, not to Pods.
@@ -26,8 +26,8 @@ func (plan) services(cluster int) netip.Prefix { return prefix("10.%d.0.0/16", 9
 func (plan) pods(cluster int) netip.Prefix     { return prefix("10.%d.0.0/16", 10+cluster) }
 func (p plan) etcd() netip.Addr                { return host(p.etcdNet(), 10) }
 
-// Numbers of hosts in their subnets. Node n (from 1) has firstMgmt+n on eth0 and firstTransport+n on eth1, where
-// addresses of load balancers follow.
+// These are numbers of hosts in their subnets. Node n (from 1) has firstMgmt+n on eth0 and firstTransport+n on eth1.
+// Addresses of load balancers follow on eth1.
 const (
 	routerHost        = 1
 	controlPlaneHost  = 10
@@ -48,8 +48,8 @@ func (plan) transport6(cluster, subnet int) netip.Prefix {
 
 func transportNumber(cluster, subnet int) int { return 77 + 100*subnet + cluster }
 
-// IPv6 prefixes have the digits of IPv4's. The machine has no IPv6 route to mgmt, so the index is not part of any of
-// them.
+// IPv6 prefixes have the same digits as the IPv4 ones. The machine has no IPv6 route to mgmt, so they do not depend on
+// the index.
 func (plan) all6() netip.Prefix                 { return prefix("fd00:172:30::/48") }
 func (plan) mgmt6(cluster int) netip.Prefix     { return prefix("fd00:172:30:%d::/64", cluster) }
 func (plan) services6(cluster int) netip.Prefix { return prefix("fd00:10:%d::/112", 96+cluster) }

@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Environment variables with the places of the lab's binaries and images, for programs that run outside the repository.
+// These are environment variables with the paths of the lab's binaries and images, for programs that run outside of the
+// repository.
 const (
 	EnvRepo     = "TOMBOLO_REPO"       // the repository; found from the working directory
 	EnvBinaries = "TOMBOLO_KUBERNETES" // directory of kube-apiserver, kubelet, containerd, ...

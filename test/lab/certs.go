@@ -67,8 +67,8 @@ func date(c *x509.Certificate) error {
 	return nil
 }
 
-// issue makes a certificate for a user and its groups, and for a server when it has names
-// or addresses.
+// issue makes a certificate for a user and its groups. If there are names or addresses, it is also a server's
+// certificate.
 func (a *authority) issue(user string, groups []string, names []string, addrs ...netip.Addr) (identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -118,8 +118,8 @@ func (a *authority) kubeconfig(path, cluster, user, server string, id identity) 
 	return nil
 }
 
-// pki makes everything that the cluster's components show each other: files in the
-// cluster's directory, named as they are used in controlPlane and kubelet flags.
+// pki makes the keys and certificates of all components of the cluster: files in the cluster's directory, with the
+// names that the flags of control plane and kubelet use.
 func (c *Cluster) pki() error {
 	ca, err := newAuthority(c.name)
 	if err != nil {

@@ -39,8 +39,8 @@ func (n *Node) makeCgroups() error {
 	return nil
 }
 
-// prefer gives a cgroup ten times the processor time of others if there is too little. A lab's Nodes stand for machines
-// of their own: compilers and tests on the same machine must not slow their switches down.
+// prefer gives a cgroup ten times the processor time of others if there is too little. A lab's Nodes represent separate
+// machines, so compilers and tests on the same machine must not slow their switches down.
 func prefer(cgroup string) error {
 	for file, value := range map[string]string{"cpu.weight": "1000", "cpu.shares": "10240"} { // of cgroup v2, of v1
 		err := os.WriteFile(filepath.Join(cgroup, file), []byte(value), 0)
@@ -52,9 +52,8 @@ func prefer(cgroup string) error {
 	return nil
 }
 
-// makeCgroup makes a cgroup in one hierarchy. It passes on what the hierarchy has: a
-// cpuset begins empty and must be filled before a process can enter, and in a unified
-// hierarchy each level enables controllers for the next.
+// makeCgroup makes a cgroup in one hierarchy. It passes settings of the parent on: a cpuset is empty at first and must
+// be filled before a process can enter, and in a unified hierarchy each level enables controllers for the next.
 func makeCgroup(hierarchy, cgroup string) error {
 	dir := hierarchy
 	for part := range strings.SplitSeq(strings.Trim(cgroup, "/"), "/") {

@@ -37,12 +37,12 @@ type Config struct {
 	// Without any it is IPv4 alone.
 	Families []family.Families
 	Progress func(string) `json:"-"` // called with each step; may be nil
-	// NodeGrace is how long a Node may be silent before its Pods count as not ready;
-	// DefaultNodeGrace when zero.
+	// NodeGrace is how long a Node may send no heartbeat before its Pods count as not ready. Zero stands for
+	// DefaultNodeGrace.
 	NodeGrace time.Duration
 	// Charts are the clusters in which Install uses the charts; the others get the manifests.
 	Charts []string
-	// ProxyAll has agents serve NodePorts and other Services from outside, as clusters without kube-proxy need it.
+	// ProxyAll makes agents serve NodePorts and other Services from outside. Clusters without kube-proxy need it.
 	ProxyAll bool
 	// TrafficMode is the agents' trafficEncapMode; encap when empty.
 	TrafficMode string
@@ -62,8 +62,9 @@ type BFD struct {
 	Multiplier int
 }
 
-// DefaultBFD gives ways more time than on machines of their own. All Nodes are on one machine, which sometimes lets an
-// Open vSwitch wait for a second. A way that is taken for down by mistake breaks its translated connections.
+// DefaultBFD has a longer time for ways than separate machines need. All Nodes are on one machine, on which an Open
+// vSwitch sometimes gets no processor time for a second. If a way were found down by mistake, its translated
+// connections would break.
 var DefaultBFD = BFD{Interval: 500 * time.Millisecond, Multiplier: 6}
 
 const (
@@ -139,8 +140,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// resolve returns the absolute path of a directory that may not be there yet, without
-// symbolic links: commands about the lab are given from other working directories.
+// resolve returns the absolute path of a directory, without symbolic links. The directory may not exist yet. Commands
+// about the lab may run in other working directories.
 func resolve(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -163,8 +164,8 @@ type record struct {
 
 func recordPath(name string) string { return filepath.Join(stateRoot, name, "lab.json") }
 
-// claim makes the lab's directory, and gives it an index that no other lab has and whose
-// range the machine has no route to.
+// claim makes the lab's directory, and chooses an index that no other lab has and to whose range the machine has no
+// route.
 func claim(c Config, bin binaries) (record, error) {
 	var r record
 	err := machine.locked(func() (err error) {

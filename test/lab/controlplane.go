@@ -33,7 +33,7 @@ func (c *Cluster) Server() string {
 // nodeServer returns the URL by which the cluster's own Nodes reach it: of the family of the cluster's Services.
 func (c *Cluster) nodeServer() string { return serverAt(c.addresses()[0]) }
 
-// ServerFor returns the URL by which Nodes of another cluster reach it. The address is of a family that they have.
+// ServerFor returns the URL by which Nodes of another cluster reach it. The address is of a family of that cluster.
 func (c *Cluster) ServerFor(other *Cluster) string {
 	for _, a := range c.addresses() {
 		if other.Families().Serve(a) {
@@ -70,7 +70,7 @@ func (c *Cluster) Node(name string) *Node {
 	panic(fmt.Sprintf("cluster %s has no Node %s", c.name, name))
 }
 
-// DNS are the addresses that the cluster's Pods ask for names. They do not answer until a DNS server is installed.
+// DNS are the addresses of the DNS servers in the cluster's Pods. They do not answer until a DNS server is installed.
 func (c *Cluster) DNS() []netip.Addr { return hosts(c.services(), 10) }
 
 func (c *Cluster) dir() string  { return filepath.Join(c.lab.Dir(), c.name) }

@@ -12,7 +12,7 @@ import (
 // familyNames are the families as users write them.
 var familyNames = map[string]family.Families{"4": family.IPv4, "46": family.Dual, "6": family.IPv6}
 
-// ParseFamilies reads one of 4, 46 and 6 for all clusters, or one for each, with commas between.
+// ParseFamilies reads 4, 46 or 6 for all clusters, or one of these for each cluster, separated by commas.
 func ParseFamilies(text string) ([]family.Families, error) {
 	var list []family.Families
 	for name := range strings.SplitSeq(text, ",") {
@@ -43,7 +43,7 @@ func (l *Lab) has6() bool {
 	return slices.ContainsFunc(l.clusters, func(c *Cluster) bool { return c.Families().Has6() })
 }
 
-// services are the ranges of ClusterIPs. Services with one ClusterIP have it from the first range.
+// services are the ranges of ClusterIPs. A Service with only one ClusterIP gets it from the first range.
 func (c *Cluster) services() []netip.Prefix {
 	return c.served(c.lab.plan().services(c.index), c.lab.plan().services6(c.index))
 }
@@ -67,9 +67,9 @@ func (c *Cluster) transport(subnet int) []netip.Prefix {
 	return c.underlay(c.lab.plan().transport(c.index, subnet), c.lab.plan().transport6(c.index, subnet))
 }
 
-// underlay puts a subnet of the family of the cluster's Services first. Control planes and routers of clusters with
-// IPv6 alone have IPv4 addresses too: the machine itself reaches API servers by IPv4. Nodes of such clusters have no
-// IPv4.
+// underlay returns subnets. The first is of the family of the cluster's Services. In clusters with only IPv6, control
+// planes and routers have IPv4 addresses too, since the machine itself reaches API servers by IPv4. Nodes of such
+// clusters have no IPv4.
 func (c *Cluster) underlay(v4, v6 netip.Prefix) []netip.Prefix {
 	switch c.Families() {
 	case family.IPv6:

@@ -14,10 +14,9 @@ import (
 	"github.com/tombolo-net/tombolo/deploy/charts"
 )
 
-// Install brings Tombolo to all clusters as a user would: the images, then the rendered
-// manifests of deploy/ by kubectl, with the settings in them that a user would edit. The
-// first cluster gets the leader too. It returns when all Nodes are Ready and all of
-// Tombolo runs.
+// Install installs Tombolo in all clusters as a user would: first the images, and then the rendered manifests of
+// deploy/ with kubectl, after the edits that a user would make. The first cluster gets the leader too. It returns when
+// all Nodes are Ready and all of Tombolo runs.
 func (l *Lab) Install(ctx context.Context) error {
 	if err := l.LoadImages(ctx); err != nil {
 		return err
@@ -155,8 +154,8 @@ func (c *Cluster) Values() (agent, member map[string]any) {
 	return agent, member
 }
 
-// apply applies a manifest. It tries again for a while, as users do when a CRD or a
-// webhook of the same manifest was not yet served.
+// apply applies a manifest. It retries for a while, as users do if a CRD or a webhook of the same manifest is not
+// served yet.
 func (c *Cluster) apply(ctx context.Context, manifest string) error {
 	return eventually(ctx, bootLimit, func(ctx context.Context) error {
 		_, err := c.KubectlInput(ctx, manifest, "apply", "-f", "-")
@@ -201,8 +200,8 @@ func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) 
 	})
 }
 
-// Manifests that users apply, below deploy/.
-// tenantRanges are the ranges that Subnets of tenants may be in. Without a list, no first interface is in a Subnet.
+// These are manifests that users apply, below deploy/. tenantRanges are the ranges in which Subnets of tenants may be.
+// Without such a list, no first interface can be in a VirtualNetwork.
 const tenantRanges = `10.0.0.0/8, "fc00::/7"`
 
 const (
@@ -235,8 +234,8 @@ func (l *Lab) manifest(path string) (string, error) {
 }
 
 // settings returns a manifest with the edits of a user of these clusters in the ConfigMaps of the agent and of the
-// member controller. There is no kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module,
-// policies span clusters, and Pods reach each other between them.
+// member controller. These are for clusters without kube-proxy on a machine whose kernel may lack the Open vSwitch
+// module. Policies span clusters, and Pods of different clusters reach each other.
 func (c *Cluster) settings(path, manifest string) (string, error) {
 	const stretched = "enableStretchedNetworkPolicy"
 	switch path {

@@ -20,9 +20,9 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.KubectlInput(ctx, "", args...)
 }
 
-// KubectlInput is Kubectl with text on its standard input. It tries a command again that cannot have run, and one that
-// may be repeated after a connection broke (tryAgain), and reports each such try. A caller that sets --request-timeout
-// expects these errors, and gets the first one.
+// KubectlInput runs kubectl like Kubectl, with text on its standard input. It retries a command that cannot have run,
+// and a repeatable one after its connection broke (tryAgain), and reports each retry. A caller that sets
+// --request-timeout expects these errors, and gets the first one.
 func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string) (string, error) {
 	expected := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--request-timeout") })
 	for began := time.Now(); ; {
@@ -58,8 +58,8 @@ func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd 
 	return exec.CommandContext(ctx, filepath.Join(c.lab.bin.Kubernetes, "kubectl"), args...)
 }
 
-// tryAgain reports whether a kubectl that failed is to be tried again. A program that has run in a Pod is never run
-// again: its exit code is the result.
+// tryAgain reports whether to retry a kubectl that failed. A program that has run in a Pod is never run again, since
+// its exit code is the result.
 func tryAgain(args []string, message string) bool {
 	has := func(texts []string) bool {
 		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(message, text) })
@@ -70,7 +70,7 @@ func tryAgain(args []string, message string) bool {
 	return has(notRun) || repeatable(args) && has(broken)
 }
 
-// notRun are errors of kubectl after which the cluster has changed nothing, and no program has run in a Pod.
+// notRun are texts of kubectl's errors after which nothing in the cluster has changed, and no program has run in a Pod.
 var notRun = []string{
 	"connection refused", "was refused - did you specify the right host or port", "TLS handshake timeout",
 	"error dialing backend", "no endpoints available for service", "failed calling webhook",
@@ -83,7 +83,7 @@ var broken = []string{
 	"etcdserver: ", "(Timeout)", "(ServerTimeout)", "(TooManyRequests)", "watch closed before", errCallerEnded.Error(),
 }
 
-// repeatable reports whether a command leads to the same result when it has been done once already.
+// repeatable reports whether a command has the same result if it has been carried out once already.
 func repeatable(args []string) bool {
 	if len(args) > 1 && args[0] == "rollout" {
 		return args[1] == "status"

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// mostCalls is how many commands a process runs. cobra keeps each command that was ever made.
+// mostCalls is how many commands one process runs. It is bounded since cobra keeps all commands in memory.
 const mostCalls = 500
 
 // call is a command for kubectls, and result is its answer. Program test/lab/kubernetes has the same.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// containerdConfig configures the Node's runtime. Differences from the defaults are for a machine without
-// CAP_SYS_RESOURCE, and for images that come from no registry.
+// containerdConfig configures the Node's runtime. It differs from the defaults for machines without CAP_SYS_RESOURCE,
+// and for images that are not from a registry.
 const containerdConfig = `version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -37,9 +37,9 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.traci
     conf_dir = "/etc/cni/net.d"
 `
 
-// kubeletConfig: a kubelet that shares its machine with others. It may not reserve or
-// evict for memory and disk that are not its alone. The short lease makes a dead Node
-// NotReady in seconds, and edits of mounted ConfigMaps arrive in seconds.
+// kubeletConfig is the configuration of a kubelet that shares its machine with others. So it does not reserve memory
+// and disk, and does not evict Pods to free them. The short lease makes a dead Node NotReady in seconds, and edits of
+// mounted ConfigMaps arrive in seconds.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -85,8 +85,8 @@ func (n *Node) writeConfigs() error {
 	return os.WriteFile(n.file("containerd.toml"), []byte(containerdConfig), 0o644)
 }
 
-// daemonScript moves its shell to the Node's cgroup in each hierarchy, then becomes the
-// daemon. In a unified hierarchy processes live in the leaf that nodeinit has made.
+// daemonScript moves its shell to the Node's cgroup in each hierarchy, and then executes the daemon. In a unified
+// hierarchy only a leaf may have processes: nodeinit has made one.
 const daemonScript = `
 for f in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/init/cgroup.procs /sys/fs/cgroup/*/init/cgroup.procs; do
 	[ ! -e "$f" ] || echo $$ >"$f"

@@ -64,7 +64,8 @@ func (l *Lab) Repo() string { return l.record.Binaries.Repo }
 // Clusters returns all clusters in the order of Config.Clusters.
 func (l *Lab) Clusters() []*Cluster { return l.clusters }
 
-// Cluster returns a cluster by name. It panics if the cluster does not exist: the caller named the clusters itself.
+// Cluster returns a cluster by name. It panics if the cluster does not exist, since the caller has named the clusters
+// itself.
 func (l *Lab) Cluster(name string) *Cluster {
 	for _, c := range l.clusters {
 		if c.name == name {
@@ -74,8 +75,8 @@ func (l *Lab) Cluster(name string) *Cluster {
 	panic(fmt.Sprintf("lab %s has no cluster %s", l.Name(), name))
 }
 
-// Outside returns the IPv4 address of a host that is no part of any cluster. It serves the
-// echo program on port 8080, and answers Nodes only: it knows no way to a Pod.
+// Outside returns the IPv4 address of a host that belongs to no cluster. It serves the echo program on port 8080. It
+// can answer only Nodes, since it has no route to Pods.
 func (l *Lab) Outside() string { return outsideAddress }
 
 // Outside6 returns the host's IPv6 address. It has one if a cluster of the lab has IPv6.
@@ -100,8 +101,7 @@ func (l *Lab) router() place  { return place{l.Name() + "-router"} }
 func (l *Lab) etcd() place    { return place{l.Name() + "-etcd"} }
 func (l *Lab) outside() place { return place{l.Name() + "-outside"} }
 
-// memory is where etcd keeps its data: it syncs each write, and a lab need not survive a
-// power cut.
+// memory is a directory in memory for etcd's data: etcd syncs each write, and a lab need not survive a power failure.
 func (l *Lab) memory() string { return memoryOf(l.Name()) }
 
 func memoryOf(lab string) string { return "/dev/shm/tombolo-lab-" + lab }
@@ -126,8 +126,8 @@ func (l *Lab) places() []place {
 	return all
 }
 
-// Up makes a lab. Its Nodes are registered and NotReady, since no network is installed.
-// When it fails it returns what it made so that the caller may look, and take it Down.
+// Up makes a lab. Its Nodes are registered and NotReady, since no network is installed. If it fails, it returns the
+// incomplete lab, so that the caller can examine it and call Down.
 func Up(ctx context.Context, config Config) (*Lab, error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -276,8 +276,7 @@ func (l *Lab) startShared(ctx context.Context) error {
 	return nil
 }
 
-// Down removes everything that the lab consists of. It goes on after an error, and may be
-// called again.
+// Down removes all objects of the lab. It continues after an error, and may be called again.
 func (l *Lab) Down(ctx context.Context) error {
 	err := Remove(ctx, l.Name())
 	if err == nil {
@@ -286,9 +285,9 @@ func (l *Lab) Down(ctx context.Context) error {
 	return err
 }
 
-// Remove takes down the lab of that name in whatever state it is, also a lab that Open cannot read. It is no error if
-// the lab does not exist. If another program has made an object with a name of the lab's, the object stays as it is.
-// The error names it, after everything else has been removed.
+// Remove removes the lab with a name in whatever state it is, even if Open cannot read it. It is no error if the lab
+// does not exist. If another program has made an object with a name of the lab's, the object stays as it is. The error
+// names it, after everything else has been removed.
 func Remove(ctx context.Context, name string) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("lab name %q: use up to 16 lower-case letters and digits, a letter first", name)
@@ -353,8 +352,8 @@ func removeRecord(name string, r record) error {
 	return left
 }
 
-// killStrays kills Nodes' first processes whose network namespace has lost its name, and
-// so everything in their PID namespaces. They carry the lab's name in their environment too.
+// killStrays kills first processes of Nodes whose network namespace has lost its name, and with them all processes in
+// their PID namespaces. It finds them by the lab's name in their environment.
 func killStrays(ctx context.Context, name string) error {
 	return eventually(ctx, time.Minute, func(context.Context) error {
 		inits, err := nodeInits(name)

@@ -18,10 +18,10 @@ import (
 
 // shared is the state that all labs of one machine share: a directory with a folder for each, and the machine's
 // directories over which all of them mount their Nodes' directories. A file lists the directories that did not exist
-// before the first lab, and the last lab that goes removes them. Not earlier: the kernel removes a directory although
-// something is mounted on it in other mount namespaces, and the mount with it.
+// before the first lab, and the last lab removes them when it goes. Before that, the kernel would remove a directory
+// with mounts in other mount namespaces, together with these mounts.
 //
-// They also share the machine's inotify instances, of which Linux allows root 128 by default: a Node needs eight, a
+// Labs also share the machine's inotify instances, of which Linux allows root 128 by default. A Node needs eight, a
 // control plane seven, and a containerd without one serves no Pods. The first lab raises the limit, the last one
 // restores it.
 type shared struct {
@@ -114,8 +114,7 @@ func is(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// makeMountPoints makes the directories that Nodes mount theirs over. The caller holds the
-// lock.
+// makeMountPoints makes the directories over which Nodes mount their own ones. The caller holds the lock.
 func (s shared) makeMountPoints() error {
 	noted, err := s.noted()
 	if err != nil {
@@ -167,8 +166,8 @@ func (s shared) noted() ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// tidy removes the shared directories when there is no lab any more. A directory with files or a mount of another
-// program stays.
+// tidy removes the shared directories when there is no lab any more. It leaves a directory that has files or a mount of
+// another program.
 func (s shared) tidy() error {
 	if _, err := os.Stat(s.root); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -203,7 +202,7 @@ func (s shared) tidy() error {
 	})
 }
 
-// removeMounted removes a file on which something is mounted. It is no error if there is no such file.
+// removeMounted removes a file on which something is mounted. It is no error if the file does not exist.
 func removeMounted(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
 		!errors.Is(err, unix.ENOENT) {
@@ -220,9 +219,9 @@ func removeMounted(path string) error {
 }
 
 // removeHidden removes a file on which something is mounted that another mount hides. The first `ip netns add` of a
-// machine mounts /run/netns over itself, with the namespaces in it. The mounts below have no path from then on, and the
-// kernel refuses to remove their files. It removes a file that only other mount namespaces have a mount on, and the
-// mount with it. So removeHidden takes off the mounts in a mount namespace of its own.
+// machine mounts /run/netns over itself, with the namespaces in it. From then on the earlier mounts have no path, and
+// the kernel refuses to remove their files. But the kernel does remove a file that has mounts only in other mount
+// namespaces, together with these mounts. So removeHidden unmounts them in a mount namespace of its own.
 func removeHidden(path string) error {
 	dir, name := filepath.Split(path)
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -34,8 +34,8 @@ func (p place) inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// create makes the namespace. It records the namespace as the lab's before it has its name, so that it can be taken
-// down at any moment.
+// create makes the namespace. It records the namespace as the lab's before the namespace gets its name, so that the lab
+// can be removed at any moment.
 func (p place) create() error {
 	return onThread(func() error {
 		if err := p.unshare(); err != nil {
@@ -61,8 +61,8 @@ func (p place) create() error {
 	})
 }
 
-// enableIPv6 lets interfaces have IPv6 addresses, which are valid at once: the lab gives none twice. No interface
-// configures itself.
+// enableIPv6 lets interfaces have IPv6 addresses. They are valid at once, without a check for duplicates, which the lab
+// never assigns. No interface configures itself.
 func (p place) enableIPv6() error {
 	return p.do(func() error {
 		for _, conf := range []string{"all", "default"} {
@@ -108,8 +108,8 @@ func (p place) unshare() error {
 	return nil
 }
 
-// remove deletes the name; the namespace goes with its last process. It is an error if the namespace is not the lab's,
-// and no error if there is no such namespace.
+// remove deletes the namespace's name; the namespace ends with its last process. If the namespace is not the lab's,
+// that is an error. If there is no such namespace, that is no error.
 func (p place) remove() error {
 	err := p.own()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -136,9 +136,8 @@ func (p place) do(f func() error) error {
 	})
 }
 
-// onThread runs f on a thread of its own, which ends afterwards: whatever namespace f
-// entered, no other goroutine will find itself in it. The first thread is not taken: it
-// cannot end, and its namespaces are what others see as the process's.
+// onThread runs f on a separate thread, which ends afterwards. So no other goroutine runs in a namespace that f has
+// entered. It does not use the process's first thread, which cannot end, and whose namespaces appear as the process's.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -164,8 +163,8 @@ func sysctl(path, value string) error {
 }
 
 // bridge makes a subnet of the router: a bridge with the router's addresses, of which one is IPv4. Its MAC is made from
-// that one. A bridge without a MAC of its own takes the lowest of its ports', and would change it when a Node is
-// switched off.
+// the IPv4 address. A bridge without a configured MAC uses the lowest MAC of its ports, which would change when a Node
+// is switched off.
 func (p place) bridge(name string, addresses ...netip.Prefix) error {
 	return p.do(func() error {
 		v4 := slices.IndexFunc(addresses, func(a netip.Prefix) bool { return a.Addr().Is4() })
@@ -269,8 +268,8 @@ func addRoute(name string, r route) error {
 	return nil
 }
 
-// likeAWire makes a veth carry whole packets with complete checksums, as a wire does. A
-// userspace switch at one end sees the packets as they are, not the kernel's promises.
+// likeAWire makes a veth carry whole packets with complete checksums, as a cable does. Otherwise the kernel leaves
+// segmentation and checksums to the receiver, and a userspace switch at one end does neither.
 func likeAWire(name string) error {
 	for _, what := range []rtnetlink.Offload{rtnetlink.ChecksumOffload, rtnetlink.TCPSegmentationOffload,
 		rtnetlink.SegmentationOffload, rtnetlink.ReceiveOffload} {
@@ -347,8 +346,8 @@ func (p plan) connectHost(lab string, router place) error {
 	return configure(p.hostLink(), hostsOn(subnets, 2), []route{{p.all(), host(p.hostNet(), 1)}})
 }
 
-// disconnectHost removes the lab's link to the host. One that has lost its alias needs no
-// removal: it goes with the router's namespace.
+// disconnectHost removes the lab's link to the host. A link that has lost its alias need not be removed, since it ends
+// with the router's namespace.
 func (p plan) disconnectHost(lab string) error {
 	link, err := netlink.LinkByName(p.hostLink())
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -366,8 +365,7 @@ func (p plan) disconnectHost(lab string) error {
 // hostLinkAlias marks the link as the lab's.
 func hostLinkAlias(lab string) string { return "tombolo-lab " + lab }
 
-// routedIndexes returns the labs' ranges that this machine has a route into, other than
-// the default route.
+// routedIndexes returns the indexes of labs to whose ranges this machine has a route, other than the default route.
 func routedIndexes() (map[int]bool, error) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {

@@ -119,8 +119,8 @@ func (n *Node) On() bool {
 	return err == nil
 }
 
-// PowerOn boots the Node: its links as the network's administrator has configured them, then containerd and the
-// kubelet. The files on its disk are still there.
+// PowerOn boots the Node: first its links, as a network administrator has configured them, then containerd and the
+// kubelet. The files on its disk have survived.
 func (n *Node) PowerOn(ctx context.Context) error {
 	if n.On() {
 		return nil
@@ -234,8 +234,7 @@ func (n *Node) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	return n.command(ctx, args...)
 }
 
-// Exec runs a program on the Node, in its network, mount and PID namespaces, and returns
-// what it printed.
+// Exec runs a program on the Node, in its network, mount and PID namespaces, and returns the program's output.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 	cmd, err := n.command(ctx, args...)
 	if err != nil {
@@ -257,8 +256,8 @@ type Process struct {
 // Name returns what the process was called as, without its folder.
 func (p Process) Name() string { return process{args: p.Args}.name() }
 
-// Processes returns all processes on the Node, in its Pods too, without copies of processes that were forked to execute
-// another program.
+// Processes returns all processes on the Node, including those in Pods. It leaves out processes that have been forked
+// only to execute another program.
 func (n *Node) Processes() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -294,8 +293,8 @@ func (n *Node) Processes() ([]Process, error) {
 	return slices.DeleteFunc(found, func(p Process) bool { return args[p.PID] == args[parents[p.PID]] }), nil
 }
 
-// Signal sends a signal to all processes of that name on the Node itself or in its host-network Pods. It is an error if
-// there is no such process.
+// Signal sends a signal to all processes with a name on the Node itself, and in its host-network Pods. If there is no
+// such process, that is an error.
 func (n *Node) Signal(name string, signal syscall.Signal) error {
 	all, err := inside(n.place())
 	if err != nil {
@@ -317,8 +316,8 @@ func (n *Node) Signal(name string, signal syscall.Signal) error {
 	return nil
 }
 
-// KillAll cuts the Node's power: everything on it dies at once, its links are down, and
-// only what is on its disk stays. PowerOn boots it again.
+// KillAll cuts the Node's power: all its processes end at once, its links go down, and only the files on its disk stay.
+// PowerOn boots it again.
 func (n *Node) KillAll(ctx context.Context) error {
 	for _, link := range []Link{Mgmt, Transport} {
 		if err := n.cluster.lab.router().unplug(n.port(link)); err != nil {

@@ -23,9 +23,9 @@ const (
 	// markerFile marks a directory as a lab's. It holds the lab's name.
 	markerFile = ".tombolo-lab"
 
-	// namespaceRecords holds one file for each network namespace of a lab. It is in /run since
-	// namespaces, too, do not survive a reboot, and outside the labs' directories so that a lab
-	// whose directory was deleted can still be taken down.
+	// namespaceRecords has one file for each network namespace of a lab. It is in /run, since network namespaces do not
+	// survive a reboot either. It is outside of the labs' directories, so that a lab can be removed although its directory
+	// was deleted.
 	namespaceRecords = "/run/tombolo-lab"
 )
 
@@ -69,9 +69,9 @@ func markedBy(dir string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// removeOwnDir removes a lab's files from a directory, and the directory if nothing else is in it. It leaves a
-// directory alone that is not marked as the lab's, unless it is empty, and files that the lab did not make. Both are
-// errors that name the remaining files.
+// removeOwnDir removes a lab's files from a directory, and then the directory if it is empty. It leaves out a directory
+// that is not marked as the lab's, unless it is empty, and files that the lab did not make. Both cause an error that
+// names the remaining files.
 func removeOwnDir(dir, lab string, made []string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,8 +113,8 @@ func removeOwnDir(dir, lab string, made []string) error {
 	return os.Remove(dir)
 }
 
-// namespaceID identifies one network namespace. The kernel uses inodes again once
-// a namespace is gone, cookies never until it boots; kernels before 5.14 have no cookies.
+// namespaceID identifies one network namespace. The kernel reuses the inode of a namespace that is gone, but never its
+// cookie until the next boot. Kernels before 5.14 have no cookies.
 type namespaceID struct{ inode, cookie uint64 }
 
 func (id namespaceID) String() string { return fmt.Sprintf("%d %d\n", id.inode, id.cookie) }
@@ -178,8 +178,8 @@ func (p place) forget() error {
 // errForeign is about a namespace that another program made.
 var errForeign = errors.New("was not made by the lab")
 
-// own returns nil if the namespace of the place's name is the lab's own. It returns fs.ErrNotExist if no namespace has
-// that name, and errForeign if it is another.
+// own returns nil if the namespace with the place's name is the lab's own. It returns fs.ErrNotExist if no namespace
+// has that name, and errForeign if it is another program's.
 func (p place) own() error {
 	if _, err := os.Lstat(p.path()); err != nil {
 		return err
@@ -222,8 +222,8 @@ func recorded(lab string) ([]place, error) {
 	return found, nil
 }
 
-// ownPlaces returns the lab's existing network namespaces: recorded ones, and ones that it would use. Foreign
-// namespaces of these names are in the error.
+// ownPlaces returns the lab's existing network namespaces: recorded ones, and ones with names that the lab uses. The
+// error names foreign namespaces with such names.
 func ownPlaces(lab string, expected []place) (own []place, foreign error) {
 	all, err := recorded(lab)
 	if err != nil {

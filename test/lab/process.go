@@ -118,9 +118,9 @@ func named(p place, name string) (process, bool, error) {
 	return process{}, false, nil
 }
 
-// killInside kills the processes in a place that pick chooses, and waits until they are gone. A place that was not made
-// by the lab is an error, and nothing in it is killed. It lists them again each time, since a dying parent may have
-// left a child.
+// killInside kills the processes in a place that pick selects, and waits until they are gone. If the lab has not made
+// the place, that is an error and no process is killed. It lists the processes repeatedly, since a dying parent may
+// have started a child.
 func killInside(ctx context.Context, p place, pick func(process) bool) error {
 	err := p.own()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,8 +19,8 @@ import (
 )
 
 // Traces are objects that a lab could leave on a machine: names and processes of the lab, and settings and directories
-// that all labs share. Other programs and other labs may run at the same time, so only objects count that no other
-// program would have.
+// that all labs share. Other programs and other labs may run at the same time, so only objects that no other program
+// would make are included.
 type Traces struct {
 	lab    string
 	found  map[string]bool
@@ -111,8 +111,8 @@ func (t Traces) mounts() error {
 	return nil
 }
 
-// processes finds processes that carry the lab's name in their command line, environment or cgroup, and children of
-// this process: a program that started a lab has started no others.
+// processes finds processes with the lab's name in their command line, environment or cgroup, and children of this
+// process: a program that started a lab has started no others.
 func (t Traces) processes() error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -142,8 +142,8 @@ func (t Traces) runs(args, env, cgroup string) bool {
 		strings.Contains(cgroup+"\n", cgroupOf(t.lab)+"/") || strings.Contains(cgroup+"\n", cgroupOf(t.lab)+"\n")
 }
 
-// parent is the fourth field of /proc/PID/stat, whose second is a name in parentheses that
-// may hold anything (proc(5)).
+// parent returns the fourth field of /proc/PID/stat. The second field is a name in parentheses, which may contain any
+// characters (proc(5)).
 func parent(stat string) int {
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	if len(fields) < 2 {
@@ -204,8 +204,8 @@ func (t Traces) settings() error {
 	return nil
 }
 
-// directories are the mount points of Nodes with what lies in them, and the labs' own; the
-// last lab takes them away.
+// directories are the mount points of Nodes with their contents, and the labs' own directories. The last lab removes
+// them.
 func (t Traces) directories() error {
 	for _, dir := range disk.Dirs {
 		for d := dir; d != "/"; d = filepath.Dir(d) {

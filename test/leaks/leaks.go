@@ -1,4 +1,4 @@
-// Package leaks fails a package's tests when goroutines are left behind after they have ended.
+// Package leaks makes a package's tests fail if goroutines are left after they have ended.
 package leaks
 
 import (
@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// shared are goroutines that libraries start once in a process and never end, and idle connections that
-// client-go's shared transports keep.
+// shared lists goroutines that libraries start once in a process and never end. It also lists goroutines of idle
+// connections, which client-go's shared transports keep.
 var shared = []goleak.Option{
 	goleak.IgnoreAnyFunction("github.com/tombolo-net/tombolo/test/child.serve"),
 	goleak.IgnoreAnyFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"),
@@ -16,7 +16,7 @@ var shared = []goleak.Option{
 	goleak.IgnoreAnyFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformer.func1"),
 	goleak.IgnoreAnyFunction(
 		"sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformerHandlerRegistration.func1"),
-	// A stopped watch of metadata keeps this when its last event has no reader (client-go/metadata, watch.Filter).
+	// A stopped watch of metadata leaves this goroutine if its last event was not read (client-go/metadata, watch.Filter).
 	goleak.IgnoreAnyFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"),
 	goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 	goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
@@ -28,5 +28,5 @@ var shared = []goleak.Option{
 // Main runs a package's tests: `func TestMain(m *testing.M) { leaks.Main(m) }`. It ends the process.
 func Main(m *testing.M) { goleak.VerifyTestMain(m, shared...) }
 
-// Find returns an error that names the goroutines that are left, for a TestMain that does more.
+// Find returns an error that names the goroutines that are left. It is for a TestMain with further steps.
 func Find() error { return goleak.Find(shared...) }

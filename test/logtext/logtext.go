@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Buffer is written by what a test runs, and read by the test meanwhile. The zero value is empty.
+// Buffer collects output of code under test, while the test reads it. The zero value is empty.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

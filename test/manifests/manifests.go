@@ -17,7 +17,7 @@ var (
 	threeClusters string
 )
 
-// Document is the manifests of one document, in parts: a part is what a user applies to a cluster at once.
+// Document has the manifests of one document, in parts. A part is the text that a user applies to a cluster at once.
 type Document struct {
 	Name  string
 	parts []part
@@ -31,10 +31,10 @@ func V15() Document { return parse("v1.5", v15) }
 // V114 is the user guide of v1.14: ClusterSet v1alpha2.
 func V114() Document { return parse("v1.14", v114) }
 
-// ThreeClusters is a walk-through with three clusters: ClusterClaims v1alpha2, ClusterSet v1alpha1.
+// ThreeClusters is the document of a guide with three clusters: ClusterClaims v1alpha2, ClusterSet v1alpha1.
 func ThreeClusters() Document { return parse("three-clusters", threeClusters) }
 
-// parse splits a file at the lines "# part: NAME". Text before the first is the file's own comment.
+// parse splits a file at the lines "# part: NAME". Text before the first such line is a comment about the file.
 func parse(name, text string) Document {
 	d := Document{Name: name}
 	for _, chunk := range strings.Split(text, "\n---\n# part: ")[1:] {

@@ -35,7 +35,7 @@ func main() {
 	}))
 }
 
-// clusters are the leader, which is a member too, and two other members: the suite runs between these.
+// clusters are the clusters between which the suite runs: the leader, which is a member too, and two other members.
 var clusters = []string{scenario.Leader, "east", "west"}
 
 func images(ctx context.Context, l *lab.Lab) error {

@@ -191,6 +191,27 @@ await check("drops, from the map to the rule", "three", async (page) => {
   for (const want of ["ClusterNetworkPolicy strict ingress[0]", "IngressRule", "tombolo observe --context east --to pay/ledger-0"])
     must(text.includes(want), `the panel of the drop lacks ${want}: ${text}`);
   await shot(page, "drops");
+  await page.getByRole("button", { name: "Which path does it take?" }).click();
+  await panel(page).getByText("the client is in cluster west: open the record of that cluster").waitFor();
+  await page.getByRole("row", { name: /shop\/web-5d4f7:41022/ }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "Which rules decide?" }).focus();
+  await page.keyboard.press("Enter");
+  await panel(page).getByText("isolated by NetworkPolicy pay/ledger-0").waitFor();
+  const rules = await panel(page).innerText();
+  for (const want of ["Rules that decide now", "Pod pay/ledger-0 10.101.3.9 on node-3, port 5432", "egress of shop/ledger-0 on node-2", "The switch agrees."])
+    must(rules.includes(want), `the rules lack ${want}: ${rules}`);
+  await shot(page, "why");
+  await accessible(page, "rules");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await panel(page).getByText("dropped at Node west/node-1, in table IngressRule (isolated): ledger-0").waitFor();
+  const lanes = await panel(page).locator(".lane").allInnerTexts();
+  same(lanes.map((l) => l.split("\n")[0]), ["Cluster east", "Cluster west"], "lanes");
+  for (const want of ["goes to Node node-1", "by NetworkPolicy shop/ledger-0 egress[0]", "chooses ledger-0 of 2 choices", "goes to Gateway 10.3.0.1 of west"])
+    must(lanes[0].includes(want), `the first lane lacks ${want}: ${lanes[0]}`);
+  await shot(page, "trace");
+  await accessible(page, "trace");
   await page.getByRole("checkbox", { name: "new connections too" }).check();
   await page.getByRole("row", { name: /allowed/ }).waitFor();
   await page.getByLabel("Filter").fill("ledger isolated");
@@ -242,6 +263,10 @@ await check("names with markup", "hostile", async (page) => {
     if (name === "Map") await shot(page, "hostile");
     if (name === "Drops") {
       const command = await panel(page).locator(".command code").last().textContent();
+      for (const [question, answer] of [["Which rules decide?", /^isolated by NetworkPolicy/], ["Which path does it take?", /^dropped at Node west/]]) {
+        await page.getByRole("button", { name: question }).click();
+        await panel(page).getByText(answer).waitFor();
+      }
       must(command.endsWith(` --to 'pay/ledger'\\''; touch owned; #'`), `the command is not quoted: ${command}`);
     }
     await page.getByRole("searchbox").fill("img");

@@ -2,7 +2,9 @@
 package page
 
 import (
+	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -14,6 +16,8 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
+	"github.com/tombolo-net/tombolo/pkg/observe/hops"
 	"github.com/tombolo-net/tombolo/pkg/observe/ui"
 )
 
@@ -149,8 +153,8 @@ func Three() []ui.Snapshot {
 	return all
 }
 
-// Cut returns Three with one cluster whose API server no longer answers, one that refuses access, and one that no
-// context shows.
+// Cut returns the clusters of Three with further faults: one whose API server no longer answers, one that refuses
+// access, and one for which there is no context.
 func Cut() []ui.Snapshot {
 	all := Three()
 	all[2].Reach, all[2].Why = ui.Silent, "Get \"https://10.3.0.100:6443/version\": dial tcp 10.3.0.100:6443: i/o timeout"
@@ -196,4 +200,40 @@ func Hostile() []ui.Snapshot {
 	}
 	all[0].Sets[0].Spec.ClusterID = bad
 	return all
+}
+
+// Answers are those to questions about the connections of recorded packets. All texts have Name in them.
+type Answers struct{ Name string }
+
+// Why is for ui.Questions.
+func (a Answers) Why(_ context.Context, _, node string, query url.Values) (api.Why, error) {
+	ledger := api.WhyEnd{Kind: "Pod", Name: query.Get("to"), Address: "10.101.3.9", Node: "node-3"}
+	return api.Why{From: api.WhyEnd{Kind: "Pod", Name: query.Get("from"), Address: "10.101.2.7", Node: "node-2"},
+		To: ledger, Connections: []api.WhyConnection{{To: ledger, Protocol: "tcp", Port: 5432, Stages: []api.WhyStage{
+			{Direction: "egress", Node: "node-2", Allowed: true, Reason: "no policy applies", Pod: "shop/" + a.Name},
+			{Direction: "ingress", Node: node, Reason: "isolated by NetworkPolicy pay/" + a.Name, Pod: "pay/" + a.Name,
+				Policies: []string{"NetworkPolicy pay/" + a.Name}, Trace: &api.WhyTrace{Judged: true, Agrees: true}},
+		}}}}, nil
+}
+
+// Trace is for ui.Questions.
+func (a Answers) Trace(context.Context, follow.Question) (follow.Answer, error) {
+	hop := func(cluster, node string, end api.HopEnd, tables ...string) hops.Hop {
+		h := hops.Hop{Cluster: cluster, Hop: api.Hop{Node: node, End: end}}
+		for _, table := range tables {
+			h.Steps = append(h.Steps, api.HopStep{Table: table})
+		}
+		return h
+	}
+	first := hop("east", "node-2", api.HopEnd{Verdict: api.HopForwarded, Next: &api.HopNext{Node: "node-1"}}, "Classifier",
+		"EgressRule", "Output")
+	first.Steps[1].Rule = "NetworkPolicy shop/" + a.Name + " egress[0]"
+	first.Choices = []api.HopChoice{{Buckets: []api.HopBucket{{To: "10.102.0.9", Name: a.Name}, {To: "10.102.0.8"}}}}
+	return follow.Answer{Paths: []hops.Path{{Hops: []hops.Hop{first,
+		hop("east", "node-1", api.HopEnd{Verdict: api.HopForwarded, Next: &api.HopNext{Cluster: "west", Gateway: "10.3.0.1"}},
+			"Classifier", "Route"),
+		hop("west", "node-1", api.HopEnd{Verdict: api.HopDropped, Table: "IngressRule", Reason: "isolated", Message: a.Name},
+			"Classifier", "IngressRule"),
+	}, End: hops.End{Verdict: api.HopDropped, Cluster: "west", Node: "node-1",
+		Text: "dropped at Node west/node-1, in table IngressRule (isolated): " + a.Name}}}}, nil
 }

@@ -139,7 +139,7 @@ type shown struct {
 	end    context.CancelFunc
 }
 
-func show(t *testing.T, s []ui.Snapshot, r ...ui.Recorder) *shown {
+func show(t *testing.T, s []ui.Snapshot, answers Answers, r ...ui.Recorder) *shown {
 	t.Helper()
 	w := &shown{hub: ui.NewHub()}
 	w.hub.Set(time.Now(), ui.Build(s))
@@ -147,6 +147,7 @@ func show(t *testing.T, s []ui.Snapshot, r ...ui.Recorder) *shown {
 	if w.server, err = ui.Listen(0, w.hub, r...); err != nil {
 		t.Fatal(err)
 	}
+	w.server.AnswerWith(answers)
 	ctx, end := context.WithCancel(t.Context())
 	w.end = end
 	ended := make(chan error)
@@ -165,10 +166,11 @@ func show(t *testing.T, s []ui.Snapshot, r ...ui.Recorder) *shown {
 func TestPage(t *testing.T) {
 	many := New(Size{Clusters: 100, Gateways: 16, Nodes: 10})
 	SetWay(&many[7], "node-2", "10.10.0.3", mcv1alpha1.WayDown)
-	pages := map[string]*shown{"three": show(t, Three(), recorded("shop/east", "web-5d4f7", "ledger-0")),
-		"cut": show(t, Cut()), "hostile": show(t, Hostile(), recorded(bad+"/"+bad, bad, "ledger'; touch owned; #")),
-		"empty": show(t, nil), "many": show(t, many), "ends": show(t, Three()),
-		"well": show(t, New(Size{Clusters: 3, Gateways: 1, Nodes: 1}))}
+	pages := map[string]*shown{"three": show(t, Three(), Answers{"ledger-0"},
+		recorded("shop/east", "web-5d4f7", "ledger-0")), "cut": show(t, Cut(), Answers{}),
+		"hostile": show(t, Hostile(), Answers{bad}, recorded(bad+"/"+bad, bad, "ledger'; touch owned; #")),
+		"empty":   show(t, nil, Answers{}), "many": show(t, many, Answers{}), "ends": show(t, Three(), Answers{}),
+		"well": show(t, New(Size{Clusters: 3, Gateways: 1, Nodes: 1}), Answers{})}
 	urls := map[string]string{}
 	for name, p := range pages {
 		urls[name] = p.server.URL()

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// first and last bound the ports of Free. They are outside of the range for connections
-// (net.ipv4.ip_local_port_range). The kernel could give a port of that range to a connection before the server has the
-// port, or while the server is stopped.
+// first and last are the bounds of the ports of Free. They are outside of the range from which the kernel chooses ports
+// for connections (net.ipv4.ip_local_port_range). Otherwise a connection could get the port before the server has it,
+// or while the server is stopped.
 const first, last = 10000, 29999
 
-// Free reserves a free port of 127.0.0.1 until the test ends. Until then no other call returns the port, also not in
+// Free reserves a free port of 127.0.0.1 until the test ends. Until then no other call returns the port, not even in
 // another process.
 func Free(t testing.TB) int {
 	t.Helper()
@@ -31,7 +31,8 @@ func Free(t testing.TB) int {
 	return port
 }
 
-// Reserve is Free for what outlives a test. The port is reserved until release, or until the process ends.
+// Reserve reserves a free port for longer than a test. The port is reserved until release is called, or until the
+// process ends.
 func Reserve() (port int, release func(), err error) {
 	locks, err := open()
 	if err != nil {
@@ -51,7 +52,8 @@ func Reserve() (port int, release func(), err error) {
 	return 0, nil, fmt.Errorf("reserve a port: %w", errors.Join(err, locks.Close()))
 }
 
-// open opens the file of the locks. Each open file has its own locks, which end with it and with its process.
+// open opens the file with the locks. Each open file has its own locks, which end when it is closed, or with its
+// process.
 func open() (*os.File, error) {
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("tombolo-test-ports-%d", os.Getuid()))
 	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab"
 )
 
-// InstallWireGuard runs WireGuard in userspace on all Nodes, as clusters need whose kernels lack WireGuard.
+// InstallWireGuard runs WireGuard in userspace on all Nodes. Clusters whose kernels lack WireGuard need it.
 func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 	manifest, err := os.ReadFile(filepath.Join(s.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
 	if err != nil {
@@ -26,8 +26,8 @@ func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 	return nil
 }
 
-// ConfigureAgents edits the agents' configuration in some clusters, replacing each text by the one after it, and
-// starts all of them again.
+// ConfigureAgents edits the agents' configuration in some clusters: it replaces each text by the following one. Then it
+// restarts all agents.
 func (s *Scenario) ConfigureAgents(ctx context.Context, clusters []string, texts ...string) error {
 	if err := s.EditConfiguration(ctx, clusters, texts...); err != nil {
 		return err
@@ -55,8 +55,8 @@ func (s *Scenario) EditConfiguration(ctx context.Context, clusters []string, tex
 	return nil
 }
 
-// restartAgents replaces the agents of clusters, all at once: one Node after the other takes twice as long, and is what
-// upgrades do.
+// restartAgents replaces the agents of all Nodes of clusters at once. Upgrades replace them one Node after the other,
+// which takes twice as long.
 func (s *Scenario) restartAgents(ctx context.Context, clusters []string) error {
 	failed := make([]error, len(clusters))
 	var all sync.WaitGroup

@@ -15,8 +15,8 @@ import (
 // commandsSocket is where a container of the test image takes commands (build/images).
 const commandsSocket = "commands.sock"
 
-// Exec runs a command in a Pod, named as ClientPod's. A Pod of the test image runs its own program's commands itself,
-// without a process for each. Everything else runs by kubectl exec.
+// Exec runs a command in a Pod, whose name has the form of ClientPod's. A Pod of the test image runs commands of its
+// own program without a new process. All other commands run with kubectl exec.
 func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...string) (string, error) {
 	namespace, name := split(pod)
 	if command[0] == "/echo" {
@@ -31,7 +31,7 @@ func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...str
 // errNoSocket is the error for a Pod that takes no commands itself.
 var errNoSocket = errors.New("the Pod takes no commands")
 
-// command sends a command to a Pod, and returns what it printed. Program test/echo has the same messages.
+// command sends a command to a Pod, and returns its output. Program test/echo has the same messages.
 func (s *Scenario) command(ctx context.Context, cluster, namespace, pod string, args []string) (string, error) {
 	place, err := s.Kubectl(ctx, cluster, "get", "pod", pod, "-n", namespace, "-o",
 		"jsonpath={.spec.nodeName} {.status.containerStatuses[0].containerID}")

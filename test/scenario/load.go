@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// LongOnes are connections that stay, with a request each 400 ms. Where a system call is slow, 100 requests a second
-	// from cluster to cluster, encrypted, took a third of two processors.
+	// LongOnes is the number of connections that stay open, with a request each 400 ms. On a machine with slow system
+	// calls, 100 encrypted requests a second between clusters took a third of two processors.
 	LongOnes = 10
-	// GiveUp is how long a request on a new connection lasts at most: it ends before TCP sends its SYN again, which would
-	// hide that a packet was lost.
+	// GiveUp is the longest time for a request on a new connection. It ends before TCP repeats its SYN, which would hide a
+	// lost packet.
 	GiveUp = 900 * time.Millisecond
 	// That many requests in a row without a loss, and an outage is over: two seconds.
 	calm = 100
@@ -34,10 +34,11 @@ type Observed struct {
 	kept   []watched.Request // on connections that stay
 }
 
-// Load starts requests of Pod client of east: 50 times a second on a new connection, and on LongOnes that stay.
-// Each begins at its time, whatever the state of earlier requests. Where a system call is slow, 200 a second took both
-// processors. It returns once all connections that stay are open and the first requests have ended. The returned
-// function ends it. Then no request begins, and open requests end before it returns, so each is counted.
+// Load starts requests of Pod client of east: 50 a second on new connections, and further ones on LongOnes connections
+// that stay open. Each request begins at its time, whatever the state of earlier ones. On a machine with slow system
+// calls, 200 a second took both processors. Load returns once all connections that stay are open and the first requests
+// have ended. The returned function ends the load: no further request begins, and it waits for open requests, so that
+// each is counted.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
 	fresh := s.watch(ctx, url, "--fresh", "--servers", "--interval", "20ms", "--timeout", GiveUp.String())
 	kept := s.watch(ctx, url, keptArgs...)
@@ -50,8 +51,8 @@ func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error
 	}
 }
 
-// LongConnections starts requests of Pod client of east only on the connections that stay. The returned function ends
-// it, and returns the numbers of broken connections and of requests.
+// LongConnections starts requests of Pod client of east only on connections that stay open. The returned function ends
+// them, and returns the numbers of broken connections and of requests.
 func (s *Scenario) LongConnections(ctx context.Context, url string) func() (broken, requests int, err error) {
 	kept := s.watch(ctx, url, keptArgs...)
 	return func() (broken, requests int, err error) {
@@ -63,10 +64,11 @@ func (s *Scenario) LongConnections(ctx context.Context, url string) func() (brok
 var keptArgs = []string{"--streams", strconv.Itoa(LongOnes), "--interval", "400ms"}
 
 const (
-	// starts is how often a client is started that ends without a request. An API server or a kubelet that is short of
-	// processor time refuses some sessions of kubectl exec.
+	// starts is how often a client that ends without a request is started again. An API server or a kubelet that gets too
+	// little processor time refuses some sessions of kubectl exec.
 	starts = 3
-	// clientLimit is how long a client may take until its first request has ended, and until it has ended.
+	// clientLimit is how long it may take until a client's first request has ended. It is also how long a client may take
+	// to end.
 	clientLimit = time.Minute
 )
 
@@ -81,7 +83,8 @@ type client struct {
 	cancel context.CancelFunc
 }
 
-// watch lets Pod client of east ask a URL. It returns once the first request has ended, or the client cannot start.
+// watch lets Pod client of east send requests to a URL. It returns once the first request has ended, or the client
+// cannot start.
 func (s *Scenario) watch(ctx context.Context, url string, args ...string) *client {
 	args = append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)
 	var c *client
@@ -154,8 +157,8 @@ func (c *client) end(least int) ([]watched.Request, error) {
 	return all, nil
 }
 
-// firstLine is a buffer that signals its first whole line. It has no method ReadFrom, which would be called in place of
-// Write.
+// firstLine is a buffer that signals when its first line is complete. It has no method ReadFrom, which would be called
+// in place of Write.
 type firstLine struct {
 	all  bytes.Buffer
 	once sync.Once
@@ -196,7 +199,7 @@ func parse(out []byte) []watched.Request {
 	return all
 }
 
-// Away is the time from an event to the start of the last new connection that was lost to it.
+// Away returns the time from an event to the start of the last new connection that was lost because of it.
 func (o Observed) Away(since time.Time) (last time.Duration) {
 	good := 0
 	for _, r := range o.fresh {
@@ -214,8 +217,8 @@ func (o Observed) Away(since time.Time) (last time.Duration) {
 	return last
 }
 
-// LastAnswered returns the start of the last answered new connection among the connections that began in a time; zero
-// for no such connection.
+// LastAnswered returns the start of the last answered new connection, among the connections that began in a given time.
+// It is zero if no such connection was answered.
 func (o Observed) LastAnswered(from, to time.Time) (last time.Time) {
 	for _, r := range o.fresh {
 		if r.Failed == "" && !r.Start.Before(from) && r.Start.Before(to) {
@@ -225,8 +228,8 @@ func (o Observed) LastAnswered(from, to time.Time) (last time.Time) {
 	return last
 }
 
-// Longest returns the longest wait of a request on a connection that stays, after an event. Waiting time before the
-// event does not count.
+// Longest returns the longest wait of a request on a lasting connection after an event. Waiting time before the event
+// does not count.
 func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	for _, r := range o.kept {
 		if r.End().After(since) && r.Failed == "" {
@@ -236,8 +239,8 @@ func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// Before counts the new connections before an event could have a part in them, and how many of these were lost; After
-// counts the others.
+// Before returns the number of new connections that an event cannot have affected, and how many of them were lost.
+// After returns the same numbers for the others.
 func (o Observed) Before(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return at.Before(since.Add(-GiveUp)) })
 }
@@ -246,13 +249,15 @@ func (o Observed) After(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(since.Add(-GiveUp)) })
 }
 
-// Between counts the new connections that began in a time, and how many of them were lost, also after that time.
+// Between returns the number of new connections that began in a given time, and how many of them were lost, even if
+// that was later.
 func (o Observed) Between(from, to time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(from) && at.Before(to) })
 }
 
-// Answers returns how long after an event the first new connection was answered by a server whose name begins so
-// (first), and from when on such servers answered at least some of a hundred (share). ok is false if they did not.
+// Answers returns two times after an event. first is the time until a server whose name has a prefix answered a new
+// connection. share is the time from which such servers answered at least a given number of a hundred connections. ok
+// is false if they did not.
 func (o Observed) Answers(server string, least int, since time.Time) (first, share time.Duration, ok bool) {
 	by := func(r watched.Request) bool { return strings.HasPrefix(r.Server, server) }
 	first = -1

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// Next is the tag of the images that LoadNext brings, and the version that their programs report.
+// Next is the tag of the images that LoadNext loads, and the version that their programs report.
 const Next = "next"
 
-// LoadNext brings the second version of agent and controller, as `make next` makes it, to all Nodes:
-// NextImage("tombolo-agent") and NextImage("tombolo-controller"). No workload uses them before it names them.
+// LoadNext loads the second version of agent and controller, which `make next` makes, on all Nodes:
+// NextImage("tombolo-agent") and NextImage("tombolo-controller"). No workload uses these images until it names them.
 func (s *Scenario) LoadNext(ctx context.Context) error {
 	for _, image := range []string{"tombolo-agent", "tombolo-controller"} {
 		tar := filepath.Join(s.Lab.Repo(), "bin", Next, image+".tar")

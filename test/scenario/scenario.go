@@ -1,5 +1,5 @@
 // Package scenario follows the user guide on a lab: it joins the clusters into a ClusterSet, chooses Gateways and
-// exports a Service, with the user guide's manifests. The demo and the end-to-end tests are made of its steps.
+// exports a Service, with the user guide's manifests. The demo and the end-to-end tests consist of its steps.
 package scenario
 
 import (
@@ -62,7 +62,7 @@ func (s *Scenario) Apply(ctx context.Context, cluster, manifest string) error {
 }
 
 // Access follows "Set up Access to Leader Cluster" for each member: ServiceAccount, token Secret and RoleBinding in the
-// leader. It brings the token to the member as the guide's shell pipeline does.
+// leader. It gives the member the token, as the guide's shell pipeline does.
 func (s *Scenario) Access(ctx context.Context) error {
 	manifest, err := manifests.V114().Part("access-east")
 	if err != nil {
@@ -85,8 +85,8 @@ func (s *Scenario) Access(ctx context.Context) error {
 	return nil
 }
 
-// TokenSecret returns the leader's token Secret as the manifest that the guide's `kubectl get secret | grep | sed`
-// makes of it. It waits until the token is there.
+// TokenSecret returns the leader's token Secret as a manifest. It is what the guide's `kubectl get secret | grep | sed`
+// prints. It waits until the token is there.
 func (s *Scenario) TokenSecret(ctx context.Context, namespace, name string) (string, error) {
 	var manifest string
 	err := Eventually(ctx, bootLimit, func(ctx context.Context) error {
@@ -113,8 +113,8 @@ func (s *Scenario) TokenSecret(ctx context.Context, namespace, name string) (str
 	return manifest, err
 }
 
-// keepLine is the guide's grep -w -e '^apiVersion' -e '^data' -e '^metadata' -e '^ *name:'
-// -e '^kind' -e '  ca.crt' -e '  token:' -e '^type' -e '  namespace'.
+// keepLine matches the same lines as the guide's grep -w -e '^apiVersion' -e '^data' -e '^metadata' -e '^ *name:' -e
+// '^kind' -e ' ca.crt' -e ' token:' -e '^type' -e ' namespace'.
 func keepLine(line string) bool {
 	for _, p := range []string{"apiVersion:", "data:", "metadata:", "kind:", "type:"} {
 		if strings.HasPrefix(line, p) {
@@ -173,8 +173,8 @@ func (s *Scenario) WaitReady(ctx context.Context, member, clusterSet, status str
 	})
 }
 
-// ChooseGateway follows "Multi-cluster Gateway Configuration" with the given Nodes as candidates, and waits until every
-// other member has the cluster.
+// ChooseGateway follows "Multi-cluster Gateway Configuration" with the given Nodes as candidates. It waits until every
+// other member has a ClusterInfoImport of the cluster.
 func (s *Scenario) ChooseGateway(ctx context.Context, cluster string, nodes ...string) error {
 	for _, node := range nodes {
 		if _, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", node, "multicluster.antrea.io/gateway=true"); err != nil {
@@ -215,7 +215,8 @@ func Eventually(ctx context.Context, limit time.Duration, f func(context.Context
 		if last == nil || ctx.Err() == nil {
 			last = err
 		}
-		// On a busy machine a look takes seconds. Looks without a pause would take the processor time of what they wait for.
+		// On a busy machine one check takes seconds. Checks without a pause would use the processor time that the awaited
+		// change needs.
 		pause := min(max(time.Since(start), leastPause), mostPause)
 		select {
 		case <-ctx.Done():

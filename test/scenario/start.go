@@ -33,7 +33,7 @@ type Setup struct {
 }
 
 // Run brings up a lab, installs Tombolo in it, calls f, takes the lab down, and compares the machine with its state
-// before. It returns f's result, and 1 if anything else went wrong. With TOMBOLO_KEEP_LAB set the lab stays.
+// before. It returns f's result, or 1 if anything else failed. With TOMBOLO_KEEP_LAB set the lab stays.
 func (s Setup) Run(f func(*Scenario) int) (code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()

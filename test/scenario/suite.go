@@ -16,15 +16,15 @@ type Cases struct {
 	Focus, Skip string // regular expressions
 	// Processes run cases at the same time, except for [Serial] cases; 1 when zero.
 	Processes int
-	// Limit ends the run, and the cases that are left count as skipped; go test's own limit counts when zero.
+	// Limit ends the run. Cases that are left then count as skipped. If it is zero, go test's own limit applies.
 	Limit time.Duration
 	// Report is a file for the result of each case, as JUnit writes it; none when empty.
 	Report string
 }
 
 // KubernetesTests runs cases of Kubernetes' own end-to-end tests in a cluster with a number of Nodes. They are compiled
-// as bin/e2e.test, and run on the host outside of the clusters. A choice without any case is an error. The output goes
-// to the test's.
+// as bin/e2e.test, and run on the host outside of the clusters. If no case is selected, that is an error. The output
+// goes to the test's output.
 func (s *Scenario) KubernetesTests(ctx context.Context, cluster string, nodes int, cases Cases) error {
 	repo := s.Lab.Repo()
 	limit := cases.Limit

@@ -53,7 +53,7 @@ spec:
 	return err
 }
 
-// ClientPod runs a Pod that waits for commands on one Node. Its name may have the Namespace before it, with a slash.
+// ClientPod runs a Pod on one Node that waits for commands. Its name may be prefixed with the Namespace and a slash.
 func (s *Scenario) ClientPod(ctx context.Context, cluster, name, node string) error {
 	namespace, name := split(name)
 	manifest := fmt.Sprintf(`
@@ -74,7 +74,7 @@ spec:
 	return err
 }
 
-// split divides a Pod's name into Namespace and name. The Namespace is default unless the name has another.
+// split divides a Pod's name into Namespace and name. Without a prefix the Namespace is default.
 func split(pod string) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(pod, "/"); ok {
 		return namespace, name
@@ -91,7 +91,8 @@ func (s *Scenario) Export(ctx context.Context, cluster string) error {
 	return s.Apply(ctx, cluster, manifest)
 }
 
-// ExportPods makes a Service of the Pods in default that have a label, as YAML, and exports it.
+// ExportPods makes a Service for the Pods in Namespace default that have a label, and exports it. The Service is given
+// as YAML.
 func (s *Scenario) ExportPods(ctx context.Context, cluster, service, label string) error {
 	return s.Apply(ctx, cluster, fmt.Sprintf(`
 apiVersion: v1
@@ -105,7 +106,7 @@ metadata: {name: %[1]s, namespace: default}
 `, service, label))
 }
 
-// ImportedIP waits for the ClusterIP of an imported Service whose Endpoints hold n addresses.
+// ImportedIP waits for the ClusterIP of an imported Service, and until its Endpoints have n addresses.
 func (s *Scenario) ImportedIP(ctx context.Context, cluster, service string, n int, limit time.Duration) (string,
 	error) {
 	var ip string

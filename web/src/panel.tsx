@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { endKey } from "./map";
 import { Commands, Conditions, count, Mark, Part, Problems, quote, Time } from "./parts";
+import { Questions } from "./questions";
 import { endText, isDrop, type Row, rows } from "./records";
 import { go, route, select, selected } from "./route";
 import { asOf, clusterOf, fetchLink, idOf, links, nodesOf, order, services } from "./store";
@@ -308,7 +309,7 @@ const NodePanel = ({ c, name }: { c: Cluster; name?: string }) => {
 
 const ruleText = (r?: { policy: string; name: string }) => (r ? `${r.policy} ${r.name}` : "");
 
-const RecordPanel = ({ row: { cluster, rec } }: { row: Row }) => {
+const RecordPanel = ({ row: { id, cluster, rec } }: { row: Row }) => {
   const c = clusterOf.value.get(cluster);
   const to = rec.to.pod ? `${rec.to.namespace}/${rec.to.pod}` : rec.to.ip;
   return (
@@ -338,6 +339,7 @@ const RecordPanel = ({ row: { cluster, rec } }: { row: Row }) => {
           ["packets", rec.count],
         ]}
       />
+      <Questions row={{ id, cluster, rec }} />
       {c?.observe ? <Commands list={[`${c.observe} --to ${quote(to)}`]} /> : null}
     </Shell>
   );

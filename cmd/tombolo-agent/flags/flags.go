@@ -128,7 +128,7 @@ func runtimeFlags(cmd *cobra.Command, o *install.Options) {
 }
 
 // serveWireGuard serves WireGuard in userspace, if the kernel lacks it or the switch cannot use the kernel's. It is a
-// process of its own so that tunnels outlive the agent.
+// process of its own, so that tunnels survive a restart of the agent.
 func serveWireGuard(run Run) *cobra.Command {
 	var f WireGuard
 	cmd := &cobra.Command{

@@ -21,7 +21,7 @@ type Policy struct {
 // Observe are the flags of the command observe.
 type Observe struct{ Health, Listen, Agents string }
 
-// Run are the functions that the commands run. Leader and Member get the configuration file.
+// Run has the functions that the commands run. Leader and Member get the path of the configuration file.
 type Run struct {
 	Log            func(verbosity int) // called before each of the others
 	Leader, Member func(ctx context.Context, file string) error

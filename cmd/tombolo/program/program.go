@@ -1,4 +1,5 @@
-// Package program is the program tombolo, so that its reference can be made from its commands.
+// Package program has the commands of the program tombolo. It is a package of its own, so that build/reference can
+// import it.
 package program
 
 import (
@@ -27,7 +28,7 @@ import (
 
 // Run runs the program and returns its exit code.
 func Run() int {
-	// Kubernetes' libraries report errors here that they return as well, such as a connection that a time limit ends.
+	// Kubernetes' libraries print errors here that they also return, such as a connection that a time limit ends.
 	utilruntime.ErrorHandlers = nil
 	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	code := run(ctx, os.Args, os.Stdout, os.Stderr)
@@ -35,8 +36,8 @@ func Run() int {
 	return code
 }
 
-// ends are the signals that interrupt commands, which clean up then. A terminal that is closed sends SIGHUP. It stays
-// ignored below nohup.
+// ends are the signals that interrupt commands, which then clean up. A terminal that is closed sends SIGHUP. Under
+// nohup SIGHUP stays ignored.
 func ends() []os.Signal {
 	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -56,7 +57,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return cli.Run(ctx, root, multicluster.Arguments(root, args), stdout, stderr)
 }
 
-// Command returns the command of the program with the commands below it, for the name that the program was called by.
+// Command returns the program's root command with all commands below it. It has the name by which the program was
+// called.
 func Command(name string) *cobra.Command {
 	if name == "antctl" {
 		root := cli.Root(name, "Documented antctl commands, answered by Tombolo")

@@ -28,7 +28,7 @@ func defaultConfig() Config {
 	return c
 }
 
-// flowExporter turns flow records off that this version cannot send: traffic goes on without them.
+// flowExporter turns off flow records that cannot be sent, with a Warning. Traffic does not depend on them.
 func (d *decoder) flowExporter(c *Config) {
 	f := &c.FlowExporter
 	if !f.Enable {
@@ -182,8 +182,8 @@ func (d *decoder) unsupported(c *Config) {
 	}
 }
 
-// hostNetwork warns if the file sets hostNetworkMode to iptables. iptables is also the documented default. So only an
-// explicit key shows that the administrator wants it.
+// hostNetwork warns if the file sets hostNetworkMode to iptables. iptables is also the documented default. So the agent
+// warns only if the file has the key.
 func (d *decoder) hostNetwork(c *Config) {
 	const why = "has no effect: the host's rules are always made with nftables"
 	if line, ok := d.lines["hostNetworkMode"]; ok && c.HostNetworkMode == "iptables" {

@@ -1,6 +1,6 @@
-// Package config reads the agent's configuration file, antrea-agent.conf: the documented keys and defaults, strictly. A
-// setting that this version cannot follow is an error if traffic or its protection would differ from the setting, and a
-// Warning otherwise.
+// Package config reads the agent's configuration file, antrea-agent.conf: the documented keys and defaults, strictly.
+// If this version cannot follow a setting, the result is an error if traffic or its protection would differ from the
+// setting. Otherwise it is a Warning.
 package config
 
 import (
@@ -296,7 +296,8 @@ const (
 	Hybrid  = "hybrid"  // the hosts route them between Nodes of one subnet
 )
 
-// UsesTunnels reports whether packets of Pods may leave through a tunnel. With other clusters they do in each mode.
+// UsesTunnels reports whether packets of Pods may leave through a tunnel. Packets to other clusters do in each traffic
+// mode.
 func (c Config) UsesTunnels() bool { return c.TrafficEncapMode != NoEncap || c.MulticlusterGateway() }
 
 // EncryptsNodes reports whether traffic between the Nodes of the cluster is encrypted.
@@ -336,7 +337,7 @@ func (c Config) StretchedPolicies() bool {
 	return c.MulticlusterGateway() && c.Multicluster.EnableStretchedNetworkPolicy
 }
 
-// Enabled reports whether a feature gate is on, in the file or else by default, and this version has the feature.
+// Enabled reports whether this version has a feature and its gate is on, in the file or by default.
 func (c Config) Enabled(gate string) bool {
 	g, _ := gates.Of(gate)
 	if on, ok := c.FeatureGates[gate]; ok {

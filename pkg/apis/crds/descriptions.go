@@ -6,7 +6,7 @@ import (
 )
 
 // descriptions are the texts for kinds whose Go types are another module's, by kind and path. In a path a star stands
-// for each of several names, and [] for the elements of a list. The path "" is the kind itself.
+// for any name, and [] for the elements of a list. The path "" is the kind itself.
 var descriptions = map[string]map[string]string{
 	"multicluster.x-k8s.io ServiceExport": {
 		"":                         "ServiceExport exports the Service of its name to the other clusters of the ClusterSet.",
@@ -80,7 +80,7 @@ var descriptions = map[string]map[string]string{
 	},
 }
 
-// describe adds the descriptions of a kind to its definition. A path without a field is an error.
+// describe adds the descriptions of a kind to its definition. A path that leads to no field is an error.
 func describe(crd map[string]any) error {
 	spec, _ := crd["spec"].(map[string]any)
 	kind := fmt.Sprint(spec["group"], " ", at(spec, "names", "kind"))
@@ -100,7 +100,7 @@ func describe(crd map[string]any) error {
 	return nil
 }
 
-// describeBelow sets the descriptions of a schema and of all below it. The longest path that matches counts.
+// describeBelow sets the descriptions of a schema and of all schemas in it. The longest path that matches decides.
 func describeBelow(schema map[string]any, path string, texts map[string]string, used map[string]bool) {
 	best := ""
 	for pattern := range texts {
@@ -125,7 +125,8 @@ func describeBelow(schema map[string]any, path string, texts map[string]string, 
 	}
 }
 
-// matches reports whether a path matches a pattern. A star stands for one name, and at the beginning for any path.
+// matches reports whether a path matches a pattern. A star in the pattern stands for one name. At the beginning it
+// stands for any path.
 func matches(pattern, path string) bool {
 	if rest, anywhere := strings.CutPrefix(pattern, "*."); anywhere {
 		return strings.HasSuffix(path, "."+rest)

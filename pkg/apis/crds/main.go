@@ -1,6 +1,6 @@
-// Command crds finishes the CustomResourceDefinitions that controller-gen has written: it removes the descriptions
-// that are not this repository's own, adds descriptions and missing parts to kinds of other modules,
-// bounds label selectors, and adds versions of one schema.
+// Command crds finishes the CustomResourceDefinitions that controller-gen has written: it removes the descriptions that
+// are not this repository's own, adds descriptions and missing parts to kinds of other modules, bounds label selectors,
+// and adds further versions with the same schema.
 //
 //	crds DIRECTORY SOURCE...
 //
@@ -82,7 +82,8 @@ func finish(crd map[string]any, own map[string]bool) {
 			v["additionalPrinterColumns"] = columns[fmt.Sprint(names["kind"])]
 		}
 	case "policy.networking.k8s.io":
-		// API servers take kinds of *.k8s.io with the approval only; the tools of the API look for the rest.
+		// API servers accept kinds of *.k8s.io only with the annotation for the approval. The API's tools look for the other
+		// annotations.
 		metadata, _ := crd["metadata"].(map[string]any)
 		metadata["annotations"] = map[string]any{
 			"api-approved.kubernetes.io":              "https://github.com/kubernetes-sigs/network-policy-api/pull/347",
@@ -111,7 +112,8 @@ func finish(crd map[string]any, own map[string]bool) {
 	}
 }
 
-// withOlder adds versions to a definition of one version, with its schema. The one version is stored.
+// withOlder adds versions to a definition with one version. They have the schema of that version, and API servers store
+// that version.
 func withOlder(versions any, names ...string) []any {
 	list, _ := versions.([]any)
 	for _, name := range slices.Backward(names) {
@@ -123,8 +125,8 @@ func withOlder(versions any, names ...string) []any {
 	return list
 }
 
-// otherSide leaves out of ingress rules what their field to would have, and out of egress rules from: they are refused
-// when they have anything, in words, and else their rules would count twice towards what a definition may cost.
+// otherSide reduces the fields that a rule cannot have: "to" in ingress rules, and "from" in egress rules. A validation
+// refuses a rule with them. With the whole schema they would count twice against the limit for a definition's cost.
 func otherSide(versions any) {
 	list, _ := versions.([]any)
 	for _, v := range list {
@@ -152,8 +154,8 @@ const (
 	maxValues       = 50
 )
 
-// selectors bounds every label selector of a schema, and refuses what no label can match. The keys of matchLabels have
-// no place in a schema: package admission refuses these.
+// selectors bounds every label selector of a schema, and refuses texts that cannot be labels. A schema cannot restrict
+// the keys of matchLabels: package admission refuses wrong ones.
 func selectors(node any) {
 	switch node := node.(type) {
 	case map[string]any:
@@ -192,7 +194,7 @@ func selectors(node any) {
 	}
 }
 
-// addresses lets the ends of a PacketCapture have addresses of either version of IP, and no other text.
+// addresses allows either version of IP as the address of an end of a PacketCapture, and no other text.
 func addresses(versions any) {
 	list, _ := versions.([]any)
 	for _, v := range list {
@@ -205,7 +207,8 @@ func addresses(versions any) {
 	}
 }
 
-// shortWords bounds the texts of numbers or words that rules read. Without it the rules cost more than definitions may.
+// shortWords bounds the length of number and word fields that validation rules read. Without bounds the rules would
+// cost more than definitions may.
 func shortWords(node any) {
 	switch node := node.(type) {
 	case map[string]any:
@@ -222,8 +225,8 @@ func shortWords(node any) {
 	}
 }
 
-// columns are what kubectl shows of the Multi-Cluster Services API's kinds, and of kinds whose paths are too long for a
-// comment.
+// columns are the columns that kubectl prints for kinds of the Multi-Cluster Services API, and for kinds whose JSON
+// paths are too long for a comment.
 var columns = map[string][]any{
 	"ServiceExport": {age},
 	"ServiceImport": {
@@ -292,7 +295,8 @@ func column(name, kind, path, description string) map[string]any {
 	return c
 }
 
-// strip removes foreign descriptions from a schema. A property may be called description: its value is no text.
+// strip removes foreign descriptions from a schema. A property may have the name description. Its value is a schema and
+// stays.
 func strip(node any, own map[string]bool) {
 	switch node := node.(type) {
 	case map[string]any:
@@ -312,7 +316,7 @@ func strip(node any, own map[string]bool) {
 // words is a text with single blanks, however its lines are broken.
 func words(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// comments are the comments in the Go files of some directories, and the descriptions in their markers.
+// comments returns the comments in the Go files of some directories, and the descriptions in their markers.
 func comments(dirs []string) (map[string]bool, error) {
 	own := map[string]bool{}
 	for _, dir := range dirs {

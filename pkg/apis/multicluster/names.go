@@ -27,21 +27,21 @@ const (
 	// AnnotationAnnouncedBy on a MemberClusterAnnounce names the ServiceAccount that created it. Admission overwrites the
 	// value that a member sends.
 	AnnotationAnnouncedBy = "multicluster.antrea.io/announced-by"
-	// AnnotationTunnelSources is an annotation of a member's ClusterSet. The ID of another cluster follows the prefix. It
-	// lists further source addresses and ranges of the tunnels of that cluster's gateways, separated by commas. They are
-	// for gateways behind NAT.
+	// AnnotationTunnelSources is the prefix of an annotation of a member's ClusterSet. The ID of another cluster follows
+	// it. The value lists further source addresses and ranges of the tunnels of that cluster's gateways, separated by
+	// commas. They are for gateways behind NAT.
 	AnnotationTunnelSources = "tunnel-sources.multicluster.antrea.io/"
 	// AnnotationCreatedByAntctl marks the objects that the command line tool created and may remove.
 	AnnotationCreatedByAntctl = "multicluster.antrea.io/created-by-antctl"
-	// AnnotationRangesPrefix is an annotation of the leader's ClusterSet. A cluster ID follows the prefix. It lists ranges
-	// of Services and Pods that only this member may announce.
+	// AnnotationRangesPrefix is the prefix of an annotation of the leader's ClusterSet. A cluster ID follows it. The value
+	// lists ranges of Services and Pods that only this member may announce.
 	AnnotationRangesPrefix = "ranges.multicluster.antrea.io/"
-	// AnnotationGatewaysPrefix is an annotation of the leader's ClusterSet. A cluster ID follows the prefix. It lists
-	// addresses that only this member's gateways may have.
+	// AnnotationGatewaysPrefix is the prefix of an annotation of the leader's ClusterSet. A cluster ID follows it. The
+	// value lists addresses that only this member's gateways may have.
 	AnnotationGatewaysPrefix = "gateways.multicluster.antrea.io/"
-	// AnnotationEndpointsPrefix is an annotation of the leader's ClusterSet. A cluster ID follows the prefix. It lists
-	// ranges in which that cluster may have endpoints although no cluster announces them. They are for a network that all
-	// clusters reach.
+	// AnnotationEndpointsPrefix is the prefix of an annotation of the leader's ClusterSet. A cluster ID follows it. The
+	// value lists ranges in which that cluster may have endpoints although no cluster announces them. They are for a
+	// network that all clusters reach.
 	AnnotationEndpointsPrefix = "endpoints.multicluster.antrea.io/"
 	// AnnotationCentral on a member's ClusterSet, with the value true, lets the central cluster decide about networks of
 	// this cluster's isolated Namespaces. The central cluster is the leader. The member controller exports the names and
@@ -73,7 +73,8 @@ const (
 	// AnnotationKeptPods on a Gateway lists the ranges of this cluster's Pods that the leader passes on together with the
 	// feature PreserveClientIP, separated by commas. The member controller writes it.
 	AnnotationKeptPods = "multicluster.tombolo.io/kept-pod-ranges"
-	// AnnotationKeyNotBefore on a Gateway's Node is a time in the format of RFC 3339. An older WireGuard key is replaced.
+	// AnnotationKeyNotBefore on a Gateway's Node is a time in the format of RFC 3339. The agent replaces a WireGuard key
+	// that is older than this time.
 	AnnotationKeyNotBefore = "multicluster.tombolo.io/wireguard-key-not-before"
 	// AnnotationPhase on a Gateway is joining, leaving or left while the Gateway joins or leaves. The member controller
 	// writes it.
@@ -103,8 +104,8 @@ const (
 
 // Finalizers.
 const (
-	// ResourceExportFinalizer is on ResourceExports, but for kinds with many objects. The leader removes it when the
-	// ResourceImport no longer has the export.
+	// ResourceExportFinalizer is on ResourceExports, except for kinds with many objects. The leader removes it once the
+	// ResourceImport no longer contains the export.
 	ResourceExportFinalizer = "resourceexport.antrea.io/finalizer"
 	// ResourceExportFinalizerOld was used before v2.2 and is still honoured.
 	ResourceExportFinalizerOld = "resourceexport.finalizers.antrea.io"

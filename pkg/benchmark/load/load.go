@@ -1,5 +1,5 @@
-// Package load sends HTTP requests as often as they are answered, and measures bytes, requests and times. It is the
-// load of `tombolo benchmark` and of the tests' program echo.
+// Package load sends HTTP requests one after the other, and measures bytes, requests and times. It makes the load of
+// `tombolo benchmark` and of the tests' program echo.
 package load
 
 import (
@@ -79,7 +79,7 @@ func (l Load) Run(ctx context.Context, target string) (Result, error) {
 	return r, nil
 }
 
-// Percentile returns the least of sorted times that so many thousandths of them do not exceed.
+// Percentile returns a percentile of sorted times, in thousandths: with 990 it is the time that 99 % do not exceed.
 func Percentile(sorted []time.Duration, thousandths int) time.Duration {
 	return sorted[(len(sorted)*thousandths+999)/1000-1]
 }
@@ -121,7 +121,7 @@ func (l Load) one(ctx context.Context, u *url.URL, limit *rate.Limiter, end time
 // answerLimit is how long an answer may take after the end of the load.
 const answerLimit = 10 * time.Second
 
-// connection is one TCP connection. It is no http.Client, which replaces a connection that breaks.
+// connection is one TCP connection with HTTP requests. An http.Client would replace a connection that breaks.
 type connection struct {
 	net.Conn
 	in *bufio.Reader
@@ -135,7 +135,8 @@ func dial(ctx context.Context, address string, limit time.Duration) (*connection
 	return &connection{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
-// read sends a request and counts the bytes of the answer; of a long one the bytes until the end.
+// read sends a request and counts the bytes of the answer. If the time ends during a long answer, it counts the bytes
+// until then.
 func (c *connection) read(ctx context.Context, path string, end time.Time) (int64, error) {
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
 	if err := c.SetDeadline(end.Add(answerLimit)); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
 )
 
-// Plan is what a client measures: all figures of all targets, round after round. So a change of the machines' load
-// meets all targets alike.
+// Plan is the list of measurements of a client. It measures all figures of all targets in each round. So a change of
+// the machines' load affects all targets alike.
 type Plan struct {
 	Targets []Target      `json:"targets"`
 	Rounds  int           `json:"rounds"`
@@ -30,7 +30,7 @@ type Target struct {
 	Name    string `json:"name"`    // that it answers with
 }
 
-// Round has the figures of a target in one round. Numbers have four digits, since a Pod's status has little room.
+// Round has the figures of a target in one round. Numbers have four digits, since the status of a Pod has little room.
 type Round [Figures]float64
 
 // Indices of Round.
@@ -45,8 +45,8 @@ const (
 	Figures
 )
 
-// Parallel is the number of streams of the figure Streams, and dialers the number of connections at a time of
-// Connections.
+// Parallel is the number of streams of the figure Streams, and dialers is the number of simultaneous connections of the
+// figure Connections.
 const (
 	Parallel = 8
 	dialers  = 4
@@ -66,7 +66,7 @@ type Measured struct {
 // faultLimit is how long Fault may be, since a Pod's status has little room.
 const faultLimit = 200
 
-// Run waits until all targets answer, and measures. A target that does not answer is left out from then on.
+// Run waits until all targets answer, and then measures. It leaves out a target that does not answer any more.
 func (p Plan) Run(ctx context.Context) []Measured {
 	out := make([]Measured, len(p.Targets))
 	fail := func(i int, text string) {

@@ -31,8 +31,8 @@ const (
 	mostRate         = 1_000_000_000_000
 	mostConnections  = 100_000
 	defaultNamespace = "tombolo-benchmark"
-	// hostPort is the port of servers in the network of their Nodes. It is not among NodePorts, nor among the ports that
-	// kernels give to clients.
+	// hostPort is the port of servers in the network of their Nodes. It is outside of the range of NodePorts, and of the
+	// range from which kernels choose ports for clients.
 	hostPort = 18517
 )
 

@@ -1,4 +1,4 @@
-// Package clitest runs commands of the program tombolo for tests and compares what they print with golden files.
+// Package clitest runs commands of the program tombolo for tests and compares their output with golden files.
 package clitest
 
 import (

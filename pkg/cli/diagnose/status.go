@@ -160,7 +160,8 @@ type versionList struct {
 	Clusters []clusterVersions `json:"clusters"`
 }
 
-// clusterVersions are the versions of a cluster. Agents counts Nodes by the versions of their agents.
+// clusterVersions are the versions of the programs in a cluster. Agents has the number of Nodes for each version of the
+// agent.
 type clusterVersions struct {
 	Cluster    string         `json:"cluster"`
 	Kubernetes string         `json:"kubernetes,omitempty"`

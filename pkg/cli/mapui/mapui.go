@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 	"github.com/tombolo-net/tombolo/pkg/observe/ui"
 )
 
@@ -66,8 +67,7 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 		if i < len(flags.Contexts) {
 			name = flags.Contexts[i]
 		}
-		ask := func(ctx context.Context, node, path string) ([]byte, error) { return c.Ask(ctx, node, path, nil) }
-		s, err := ui.NewSource(access(flags.Kubeconfig, name, c.Name), c.Config, ask, c.Stream, changed)
+		s, err := ui.NewSource(access(flags.Kubeconfig, name, c.Name), c.Config, c.Ask, c.Stream, changed)
 		if err != nil {
 			return fmt.Errorf("cluster %s: %w", c.Name, err)
 		}
@@ -78,6 +78,14 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 	if err != nil {
 		return err
 	}
+	server.AnswerWith(ui.Asking{Sources: sources,
+		Follow: func(ctx context.Context, q follow.Question) (follow.Answer, error) {
+			followed, err := remote.Followed(clusters...)
+			if err != nil {
+				return follow.Answer{}, err
+			}
+			return follow.Follow(ctx, followed, q)
+		}})
 	for _, s := range sources {
 		s.AskWhile(func() bool { return server.Pages() > 0 })
 	}

@@ -12,8 +12,8 @@ func Arguments(root *cobra.Command, args []string) []string {
 	return asDocumented(globalsBehind(root, args))
 }
 
-// globalsBehind puts flags of the group mc that stand before it behind it: documents call them global, as in
-// `antctl -v mc get clusterset`, and other commands do not have them.
+// globalsBehind moves flags of the group mc that are written before the word mc behind it. Documents call these flags
+// global, as in `antctl -v mc get clusterset`, but other commands do not have them.
 func globalsBehind(root *cobra.Command, args []string) []string {
 	mc, _, err := root.Find([]string{"mc"})
 	if err != nil {
@@ -40,7 +40,7 @@ func globalsBehind(root *cobra.Command, args []string) []string {
 	return slices.Concat(args[n:n+1], args[:n], args[n+1:])
 }
 
-// asDocumented rewrites the one option of mc commands that documents print with one dash: -clusterid.
+// asDocumented rewrites -clusterid to --clusterid. Documents print this one option of mc commands with one dash.
 func asDocumented(args []string) []string {
 	if len(args) == 0 || args[0] != "mc" && args[0] != "multicluster" {
 		return args

@@ -293,8 +293,8 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 	return cmd
 }
 
-// names returns the names of objects that begin as a word does, for a shell. It has no error: a shell has no use for
-// it.
+// names returns the names of objects that begin with a word, for completion in a shell. It returns no error, since a
+// shell cannot show one.
 func (l listing[T]) names(ctx context.Context, c *cluster, namespace, word string) (all []string) {
 	const limit = 2 * time.Second
 	c.timeout, c.verbose = limit, false
@@ -388,7 +388,8 @@ func isAboutObject(err error) bool {
 			func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
 }
 
-// table writes a table as the program does: antctl pads the last column, and has another mark for empty cells.
+// table writes a table in the form of the program tombolo. antctl pads the last column too, and marks empty cells
+// differently.
 func (c *cluster) table(w io.Writer, out cli.Format, t cli.Rows) error {
 	if c.antctl {
 		t.Fill(cli.DocumentedEmpty)

@@ -18,7 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
-// needs returns an error for each missing value, in the documented words, with the flag behind them.
+// needs returns an error for each missing value. The text has the documented words, followed by the flag.
 func needs(pairs ...string) error {
 	var missing []error
 	for i := 0; i < len(pairs); i += 2 {
@@ -218,7 +218,7 @@ func saveSecretly(stdout io.Writer, file, text string) (elsewhere bool, _ error)
 		return false, err
 	}
 	if out, is := stdout.(*os.File); is && err == nil {
-		// If the file were opened again, a file that the standard output was redirected to would be written from its
+		// The file is not opened again. If the standard output was redirected to a file, that would overwrite it from its
 		// beginning.
 		if info, err := out.Stat(); err == nil && os.SameFile(info, target) {
 			_, err := out.WriteString(text)

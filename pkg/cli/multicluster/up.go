@@ -140,7 +140,7 @@ func (c *several) down() *cobra.Command {
 	return cmd
 }
 
-// sites opens the clusters that arguments of a command name, and returns the names of their contexts too.
+// sites opens the clusters that the arguments of a command name. It also returns the names of their contexts.
 func (c *several) sites(command string, args []string) (clusters []up.Cluster, names []string, _ error) {
 	if err := c.checkFlags(fmt.Sprintf("%s %s,%s", command, c.flags.context, args[0])); err != nil {
 		return nil, nil, err

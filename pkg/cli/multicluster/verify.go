@@ -86,7 +86,8 @@ func (c *several) checkVerify(o verifyOptions, args []string) error {
 	return o.CheckOnly()
 }
 
-// checkFlags refuses flags of the group that name one cluster. example is a command that names a second one too.
+// checkFlags refuses flags of the group mc that name one cluster, since the command has two. example is a command that
+// names both.
 func (c *several) checkFlags(example string) error {
 	switch {
 	case c.flags.server != "":
@@ -212,7 +213,7 @@ func (c *several) member(found *remote.Cluster) (verify.Cluster, error) {
 	return verify.Cluster{Name: found.Name, Client: k}, nil
 }
 
-// Probes returns the hidden group probe, which the Pods of verifications and benchmarks run, with more commands.
+// Probes returns the hidden group probe with additional commands. The Pods of verifications and benchmarks run them.
 func Probes(more ...*cobra.Command) *cobra.Command {
 	var server probe.Server
 	serve := &cobra.Command{

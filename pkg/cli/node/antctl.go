@@ -62,7 +62,8 @@ func Documented() []*cobra.Command {
 
 const notBGP = "this version has no BGP (docs/not-supported.md)"
 
-// instead returns a documented command that has no meaning here. It takes all words and flags.
+// instead returns a documented command that has no meaning here. It accepts all words and flags, and names the command
+// to use.
 func instead(name, text string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Aliases: aliases, Short: "Not here: " + text, DisableFlagParsing: true, Hidden: true,
@@ -70,7 +71,8 @@ func instead(name, text string, aliases ...string) *cobra.Command {
 	}
 }
 
-// inPod reports whether the agent of this Node is to be asked: its socket is there, and no kubeconfig was given.
+// inPod reports whether the command asks the agent of this Node. It does if the agent's socket exists and no kubeconfig
+// was given.
 func (d *documented) inPod() bool {
 	_, err := os.Stat(d.agents.socket)
 	return err == nil && d.kubeconfig == ""
@@ -86,7 +88,8 @@ func (d *documented) cluster() (*remote.Cluster, error) {
 	return c, nil
 }
 
-// askNode reads one path of an agent into v: of this Node's if inPod, else of the named Node's through the API server.
+// askNode reads one path of an agent into v. If inPod, that is the agent of this Node. Otherwise it is the agent of the
+// named Node, through the API server.
 func (d *documented) askNode(ctx context.Context, name, path string, query url.Values, v any) error {
 	if d.inPod() {
 		return d.agents.ask(ctx, path, query, v)

@@ -118,7 +118,8 @@ func flowWords(packet string, query url.Values) error {
 	return nil
 }
 
-// nodeOfPod returns the Node of a Pod, from the API server. In the Pod of an agent it is empty: that agent is asked.
+// nodeOfPod returns the Node of a Pod, from the API server. In the Pod of an agent the result is empty, and the command
+// asks that agent.
 func (d *documented) nodeOfPod(cmd *cobra.Command, namespace, name string) (string, error) {
 	if d.inPod() {
 		return "", nil

@@ -57,8 +57,8 @@ func (n *node) capture() *cobra.Command {
 	return cmd
 }
 
-// captureNamespace is the flag --namespace of capture. Before there was one, -n was the number of packets: digits
-// alone still are, with a note.
+// captureNamespace is the flag --namespace of capture. In older versions -n was the number of packets, so a value of
+// only digits still is, with a note.
 type captureNamespace struct {
 	name   string
 	number *int32

@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// policyTypes are the documented words for kinds of policies, and how a policy's source begins.
+// policyTypes maps the documented words for kinds of policies to the beginning of a policy's source.
 var policyTypes = []struct{ word, kind, source string }{
 	{"K8sNP", "NetworkPolicy", "K8sNetworkPolicy"},
 	{"ACNP", "AntreaClusterNetworkPolicy", "AntreaClusterNetworkPolicy"},
@@ -132,7 +132,8 @@ func sourceOf(p api.Policy) string {
 	return kind + ":" + name
 }
 
-// fewPods returns the first Pod and the number of further ones, without a blank that would end the column for scripts.
+// fewPods returns the first Pod and the number of further ones. The text has no blank, which would end the column for
+// scripts.
 func fewPods(pods []string) string {
 	if len(pods) < 2 {
 		return strings.Join(pods, "")
@@ -140,8 +141,8 @@ func fewPods(pods []string) string {
 	return fmt.Sprintf("%s+%d", pods[0], len(pods)-1)
 }
 
-// byEffectivePriority compares by the order of evaluation: tiers and priorities. Policies without a tier come just
-// before the tier baseline.
+// byEffectivePriority compares policies by the order of their evaluation: tiers, then priorities. Policies without a
+// tier come just before the tier baseline.
 func byEffectivePriority(a, b api.Policy) int {
 	tier := func(p api.Policy) float64 {
 		if p.TierPriority == nil {
@@ -158,6 +159,6 @@ func byEffectivePriority(a, b api.Policy) int {
 	return cmp.Or(cmp.Compare(tier(a), tier(b)), cmp.Compare(priority(a), priority(b)))
 }
 
-// lastBeforeBaseline is between the highest priority of tiers that come before NetworkPolicies, and 253, that of
+// lastBeforeBaseline is the place of NetworkPolicies: after the last tier before them, and before 253, the priority of
 // baseline.
 const lastBeforeBaseline = 252.5

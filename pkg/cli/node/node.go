@@ -29,7 +29,7 @@ import (
 // node has the commands that ask agents.
 type node struct{ agents *agents }
 
-// agents are the agents that a command asks: this Node's behind its debug socket, agents of clusters, or the
+// agents are the sources that a command can ask: this Node's agent through its debug socket, agents of clusters, or the
 // answers in a bundle.
 type agents struct {
 	socket  string
@@ -258,8 +258,8 @@ func (n *node) flows() *cobra.Command {
 	return cmd
 }
 
-// completeTables returns the names of the tables that have flows, for a shell on a Node. Elsewhere the answer is too
-// large for it.
+// completeTables returns the names of the tables that have flows, for completion in a shell on a Node. On other
+// machines the answer would be too large.
 func (n *agents) completeTables(cmd *cobra.Command, _ []string, _ string) (names []string,
 	_ cobra.ShellCompDirective) {
 	if n.here(cmd, n.to) {
@@ -472,8 +472,8 @@ func printStatus(w io.Writer, s api.Status) error {
 	return p.Write(w, "  ")
 }
 
-// metrics prints the agent's metrics. The agent has no port for a scrape: its metrics are on the socket, which only
-// root may open.
+// metrics prints the agent's metrics. The agent has no port for metrics servers: it serves its metrics on the socket,
+// which only root may open.
 func (n *node) metrics() *cobra.Command {
 	const path = "/metrics"
 	return &cobra.Command{

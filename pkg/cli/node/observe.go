@@ -232,8 +232,8 @@ func (o observeOptions) of(ctx context.Context, c *remote.Cluster, notes io.Writ
 	return out, nil
 }
 
-// here reports whether the agent of this Node is asked. Elsewhere, and if flags name clusters or Nodes, agents
-// are asked through API servers.
+// here reports whether the command asks the agent of this Node. On other machines, and if flags name clusters or Nodes,
+// it asks agents through API servers.
 func (n *agents) here(cmd *cobra.Command, f remote.Flags) bool {
 	elsewhere := len(f.Contexts) > 0 || f.Kubeconfig != "" || len(f.Nodes) > 0
 	_, err := os.Stat(n.socket)
@@ -279,7 +279,7 @@ type clusterEvent struct {
 	record.Event
 }
 
-// read gives a sink the events of all sources. A source that fails is noted, and the others go on.
+// read passes the events of all sources to a sink. A source that fails is noted, and the other sources continue.
 func read(ctx context.Context, sources []source, query url.Values, to sink, notes io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	events, failed := make(chan clusterEvent, 1024), make(chan error, len(sources))

@@ -23,7 +23,7 @@ const (
 	maxValues = 100_000 // that are counted
 )
 
-// hints counts the values that records have for the words of filters, and proposes commands about dropped packets.
+// hints counts the values in records for each word of the filters. It proposes commands about dropped packets.
 type hints struct {
 	observeOptions
 	merger     record.Merger
@@ -51,7 +51,7 @@ type hintRow struct {
 	Packets uint64 `json:"packets,omitempty"`
 }
 
-// hints returns the command that shows which values filters could have, and what to run next.
+// hints returns the command that shows possible values of filters, and proposes commands to run next.
 func (n observer) hints() *cobra.Command {
 	o := observeOptions{filters: map[string]*[]string{}, connections: true, since: "1h"}
 	cmd := &cobra.Command{

@@ -95,7 +95,8 @@ func (o *pathOptions) parse(client string, serverPorts []string) error {
 	return err
 }
 
-// run asks for the client's records, and then other clusters for the records of the destinations that were chosen.
+// run asks for the records of the client. Then it asks other clusters for the records of the destinations that were
+// chosen.
 func (o pathOptions) run(ctx context.Context, sources []source, out, notes io.Writer) error {
 	if o.wait > 0 {
 		if err := o.await(ctx, sources, notes); err != nil {
@@ -153,7 +154,8 @@ func (o pathOptions) newest(paths []hops.ConnectionPath) []hops.ConnectionPath {
 	return paths[max(0, len(paths)-o.last):]
 }
 
-// await has connections recorded until the client has opened one and the other Nodes' records have come.
+// await makes agents record connections, until the client has opened one and the records of the other Nodes have
+// arrived.
 func (o pathOptions) await(ctx context.Context, sources []source, notes io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.wait)
 	defer cancel()

@@ -23,7 +23,8 @@ type sums struct {
 	due        time.Time // of the next table
 }
 
-// maxMerged is how many records wait at most for records of other Nodes. Later ones are counted without them.
+// maxMerged is the largest number of records that wait for the matching records of other Nodes. Further records are
+// counted without them.
 const maxMerged = 100_000
 
 type clusterSums struct {

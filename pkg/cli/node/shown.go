@@ -208,10 +208,11 @@ func (n *agents) several() bool {
 	return n.bundle == "" && (len(n.to.Nodes) != 1 || len(n.to.Contexts) > 1) && n.away
 }
 
-// inPod is an environment variable that Pods have. The agent that they are to ask is behind the socket.
+// inPod is an environment variable that Pods have. A command in a Pod asks the agent at the socket.
 const inPod = "KUBERNETES_SERVICE_HOST"
 
-// targets returns the agents that the flags name: of this Node, of a bundle, or of clusters.
+// targets returns the agents that the flags name: the agent of this Node, the agents in a bundle, or the agents of
+// clusters.
 func (n *agents) targets(cmd *cobra.Command) ([]asker, error) {
 	if !n.elsewhere(cmd) {
 		return []asker{{ask: n.answer}}, nil
@@ -242,8 +243,8 @@ func (n *agents) targets(cmd *cobra.Command) ([]asker, error) {
 	return all, nil
 }
 
-// one returns the one agent that answers a question which needs no special Node: of this Node, of the Node that
-// --node names, or else of the Node of the first of these Pods that exists, or of any Node.
+// one returns the one agent for a question that any Node can answer. That is the agent of this Node, or of the Node
+// that --node names. Otherwise it is the agent on the Node of the first of the Pods that exists, or of any Node.
 func (n *agents) one(cmd *cobra.Command, pods ...string) (asker, error) {
 	if !n.elsewhere(cmd) {
 		return asker{ask: n.answer}, nil
@@ -279,8 +280,8 @@ func (n *agents) one(cmd *cobra.Command, pods ...string) (asker, error) {
 // named reports whether flags name clusters or Nodes.
 func named(f remote.Flags) bool { return len(f.Contexts) > 0 || f.Kubeconfig != "" || len(f.Nodes) > 0 }
 
-// elsewhere reports whether agents are asked through API servers: if flags name clusters or Nodes, and where this
-// machine has no agent. In a Pod without such flags it is the agent of this Node.
+// elsewhere reports whether the command asks agents through API servers. It does if flags name clusters or Nodes, or if
+// this machine has no agent. In a Pod without such flags it asks the agent of this Node.
 func (n *agents) elsewhere(cmd *cobra.Command) bool {
 	if n.antctl || n.local || n.bundle != "" || n.here(cmd, n.to) {
 		return false
@@ -297,8 +298,8 @@ func (n *agents) answer(ctx context.Context, path string, query url.Values) ([]b
 	return body, err
 }
 
-// qualify puts the Namespace of --namespace, or else of the context if agents elsewhere are asked, before names that
-// have no Namespace. Addresses and names of Nodes stay as they are.
+// qualify adds a Namespace to names without a Namespace. It is the value of --namespace, or the context's Namespace if
+// the command asks agents through API servers. Addresses and names of Nodes stay as they are.
 func (n *agents) qualify(cmd *cobra.Command, f remote.Flags, names ...*string) {
 	namespace := f.Namespace
 	if namespace == "" && n.elsewhere(cmd) {

@@ -199,13 +199,13 @@ func (o traceOptions) traceElsewhere(cmd *cobra.Command) error {
 var (
 	traceBridge = regexp.MustCompile(`^\s*bridge\("([^"]+)"\)`)
 	traceStep   = regexp.MustCompile(`^(\s*)(\d+)\. `)
-	// Tables in actions and remarks: goto_table:3, resubmit(,3), resubmit(port,3),
-	// ct(...table=3...), "resumed at table 3".
+	// tableNumber matches tables in actions and remarks: goto_table:3, resubmit(,3), resubmit(port,3), ct(...table=3...),
+	// "resumed at table 3".
 	traceTable = regexp.MustCompile(`(goto_table:|resubmit\([^,()]*,|table=|(?:resumed at|Resuming from) table )(\d+)\b`)
 )
 
-// readable puts tables' names into ofproto/trace's text and ends it with the tables met.
-// Only the first bridge's tables have names: a packet may go on through others.
+// readable replaces numbers of tables in ofproto/trace's text by their names, and adds the list of the tables that the
+// packet met. Only the first bridge's tables have names: a packet may continue through other bridges.
 func readable(output string, tables map[string]string) string {
 	var b strings.Builder
 	var first, current string

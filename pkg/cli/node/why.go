@@ -76,7 +76,7 @@ func (n *node) why() *cobra.Command {
 			if err := understand(body, &w, t.node, api.PathWhy); err != nil {
 				return err
 			}
-			// An agent that does not know versions of IP ignores the choice, and names no client of a connection.
+			// Older agents ignore the requested version of IP, and their answer names no client of a connection.
 			if family != "" && slices.ContainsFunc(w.Connections, func(c api.WhyConnection) bool { return c.From == "" }) {
 				return errors.New("--family: the agent of this Node is of an earlier version, which does not know it: upgrade " +
 					"the agent, or leave out --family and give addresses")
@@ -189,8 +189,7 @@ func together(list []api.WhyConnection) (out [][]api.WhyConnection) {
 	return out
 }
 
-// sameDecisions reports whether two connections are to the same named end, and all about them is the same but for
-// addresses.
+// sameDecisions reports whether two connections lead to the same named end, and differ only in their addresses.
 func sameDecisions(a, b api.WhyConnection) bool {
 	return a.To.Name != "" && a.To.Kind == b.To.Kind && a.To.Name == b.To.Name && a.Protocol == b.Protocol &&
 		a.Port == b.Port && a.Allowed == b.Allowed &&

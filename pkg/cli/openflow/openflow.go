@@ -1,4 +1,5 @@
-// Package openflow has the commands that read, write and compare OpenFlow: bytes, text and switches.
+// Package openflow has the commands that read, write and compare OpenFlow messages, its text form and the state of
+// switches.
 package openflow
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
 )
 
-// Command returns the group openflow: commands that need no cluster, only an Open vSwitch or a few bytes of one.
+// Command returns the group openflow: commands that need no cluster, only an Open vSwitch or a few of its messages.
 func Command() *cobra.Command {
 	cmd := cli.Group("openflow", "Read, write and compare OpenFlow 1.5: bytes, text, and switches on any machine",
 		printMessages(), parseFlows(), encodeFlows(), dumpSwitch(), diffFlows(), replaceFlows(), monitorSwitch())
@@ -70,8 +71,8 @@ func someWords(name, what string) cobra.PositionalArgs {
 	}
 }
 
-// printAll prints the messages one after the other. A fault of one does not hide the next: each message begins where
-// the length of the last one ends it.
+// printAll prints the messages one after the other. A fault in one message does not hide the next one, since the length
+// in its header gives the next one's beginning.
 func printAll(w io.Writer, options ofprint.Options, wire []byte) error {
 	if len(wire) == 0 {
 		return errors.New("no bytes given")
@@ -153,8 +154,8 @@ func hexDigit(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// hexDumpLine cuts the bytes out of a line of Open vSwitch's hex dumps, "00000010 06 0e 00 58-... |..X|", and returns
-// the length of the text before them. It returns 0 for other lines.
+// hexDumpLine extracts the bytes from a line of Open vSwitch's hex dumps, "00000010 06 0e 00 58-... |..X|". It returns
+// the length of the text before them, or 0 for other lines.
 func hexDumpLine(line string) (string, int) {
 	const offset = 10 // eight digits and two blanks
 	if len(line) < offset+2 || line[8:10] != "  " || line[9] == line[10] {

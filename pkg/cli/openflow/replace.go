@@ -64,8 +64,8 @@ func replaceFlows() *cobra.Command {
 	return cmd
 }
 
-// apply changes a switch. A group comes before the flows that refer to it, and goes after them: a group that goes would
-// remove the flows that still use it.
+// apply changes a switch. It adds a group before the flows that refer to it, and removes it after them. A switch that
+// removes a group also removes the flows that still use it.
 func (d differences) apply(ctx context.Context, conn *ofconn.Conn) error {
 	var before, after []changed
 	for _, c := range d.meters {
@@ -106,7 +106,8 @@ func todo(list []changed) []ofp.Message {
 	return out
 }
 
-// setMeters makes the meters that the flows of the bundle may use. It makes all of them, or none on an error.
+// setMeters adds the meters that the flows of the bundle may use. After an error it removes the meters that it has
+// added.
 func setMeters(ctx context.Context, conn *ofconn.Conn, list []changed) error {
 	refused, err := conn.Each(ctx, todo(list))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// contents is the state of a switch or a file. Unlike flow.Set it takes all entries of a switch. Of two entries of a
-// file with one identity it takes the second, as a switch would.
+// contents is the state of a switch or a file. Unlike flow.Set it accepts all entries of a switch. If two entries of a
+// file have one identity, the second replaces the first, as in a switch.
 type contents struct {
 	flows  map[flow.Key]flow.Flow
 	groups map[uint32]flow.Group
@@ -55,7 +55,8 @@ func readSwitch(ctx context.Context, conn *ofconn.Conn, all bool) (contents, err
 	return c, err
 }
 
-// readFile reads the flows of a file (- is standard input), and with all its groups and meters.
+// readFile reads the flows of a file. The path - stands for standard input. If all is set, it reads groups and meters
+// too.
 func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
 	c := newContents()
 	var (
@@ -91,8 +92,7 @@ func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
 	return c, errors.Join(append(bad, err)...)
 }
 
-// line takes a line of a file: a flow, or a group or meter, whose text has words that no flow
-// has.
+// line reads a line of a file: a flow, a group or a meter. The text of groups and meters has words that no flow has.
 func (c contents) line(cmd *cobra.Command, where place, text string, all bool) error {
 	kind := "flow"
 	switch trimmed := strings.TrimLeft(text, " \t"); {
@@ -138,8 +138,8 @@ func inFile(where place, err error) error {
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// changed is one entry that two sources do not have in common: had by the first, wanted by the second. A missing one is
-// "".
+// changed is one entry that differs between two sources: have is the first source's, and want the second's. An entry
+// that a source lacks is "".
 type changed struct {
 	what       string // "flow", "group" or "meter"
 	have, want string
@@ -168,8 +168,8 @@ func listChanges[K comparable, V any](have, want map[K]V, order func(a, b K) int
 	return list
 }
 
-// changedFlow makes one flow-mod. A modification in place keeps counters but writes no cookie,
-// timeouts and flags, so that these need the flow to be added again.
+// changedFlow makes one flow-mod. A modification in place keeps counters, but does not change cookie, timeouts and
+// flags. So a flow with a change of these is added again.
 func changedFlow(have, want *flow.Flow) changed {
 	c := changed{what: "flow"}
 	if have != nil {

@@ -36,7 +36,7 @@ type Agent struct {
 	cluster *Cluster
 }
 
-// Agents returns an Agent for each Node, by name. A Node that has no agent is one without a Pod.
+// Agents returns an Agent for each Node, by name. For a Node without an agent, the result has no Pod.
 func (c *Cluster) Agents(ctx context.Context) ([]Agent, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -84,8 +84,8 @@ func names(nodes []corev1.Node) string {
 	return join(all)
 }
 
-// agentPods returns the Pods of agents by Node: of one Node, or of all if node is empty. If a Node has several, the
-// newest that is not being deleted is returned.
+// agentPods returns the Pods of agents by Node: of one Node, or of all Nodes if node is empty. If a Node has several,
+// it returns the newest that is not being deleted.
 func agentPods(ctx context.Context, core corev1client.CoreV1Interface, node string) (map[string]*corev1.Pod, error) {
 	o := metav1.ListOptions{LabelSelector: AgentLabels}
 	if node != "" {
@@ -163,8 +163,8 @@ func (c *Cluster) agent(ctx context.Context, node string) (Agent, error) {
 	return Agent{Node: node, Pod: pods[node], cluster: c}, nil
 }
 
-// Ask asks the agent for a path of its debug API, and returns the answer. A question waits while too many others are
-// asked in its cluster.
+// Ask asks the agent for a path of its debug API, and returns the answer. It waits while too many other requests are
+// open in the agent's cluster.
 func (a Agent) Ask(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	select {
 	case a.cluster.slots <- struct{}{}:
@@ -185,7 +185,8 @@ func (a Agent) Ask(ctx context.Context, path string, query url.Values) ([]byte, 
 	return answer.Bytes(), nil
 }
 
-// maxAnswer is the largest answer that is read. A Node in foreign hands must not fill the reader's memory.
+// maxAnswer is the largest answer that is read. An agent on a hostile Node must not fill the memory of the machine that
+// asks.
 const maxAnswer = 256 << 20
 
 // bounded is a buffer that takes no more than a number of bytes.
@@ -264,7 +265,8 @@ func (a Agent) exec(ctx context.Context, args []string, stdin io.Reader, stdout 
 			Container: container, Command: append([]string{"tombolo", "ask"}, args...),
 			Stdin: stdin != nil, Stdout: true, Stderr: true,
 		}, scheme.ParameterCodec)
-	// The API server takes WebSockets since Kubernetes 1.31; SPDY is for older ones, and for proxies.
+	// API servers support WebSockets since Kubernetes 1.31. SPDY is for older ones, and for proxies that do not pass
+	// WebSockets.
 	socket, err := remotecommand.NewWebSocketExecutor(a.cluster.Config, "GET", request.URL().String())
 	if err != nil {
 		return err

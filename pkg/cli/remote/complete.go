@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// completeLimit is how long the shell waits for an API server. Without an answer nothing is completed.
+// completeLimit is how long completion in a shell waits for an API server. Without an answer it completes nothing.
 const completeLimit = 2 * time.Second
 
-// completion returns the values that a word may become. It has no error: a shell has no use for it.
+// completion returns the possible completions of a word. It returns no error, since a shell cannot show one.
 type completion func(cmd *cobra.Command, word string) []string
 
 // completions are the completions of flags, by name, in all commands.
@@ -42,7 +42,8 @@ func Complete(root *cobra.Command) {
 	}
 }
 
-// complete returns the values that begin as the word does. A word may be the last of several, behind a comma.
+// complete returns the values that begin with the word. If the word is a list with commas, it completes the last
+// element.
 func complete(values completion, cmd *cobra.Command, word string) ([]string, cobra.ShellCompDirective) {
 	before, last := "", word
 	if i := strings.LastIndex(word, ","); i >= 0 {
@@ -148,7 +149,7 @@ func namespaceNames(cmd *cobra.Command, _ string) []string {
 	})
 }
 
-// podNames completes the Namespace first, then the Pod in it. With --namespace it completes the Pod alone.
+// podNames completes the Namespace first, and then the Pod in it. With --namespace it completes only the Pod.
 func podNames(cmd *cobra.Command, word string) []string {
 	namespace, _, slash := strings.Cut(word, "/")
 	prefix := namespace + "/"

@@ -31,7 +31,8 @@ func (c *Cluster) forward(ctx context.Context, namespace, pod string, port int) 
 		return nil, err
 	}
 	at := core.RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("portforward").URL()
-	// The API server takes WebSockets since Kubernetes 1.31; SPDY is for older ones, and for proxies.
+	// API servers support WebSockets since Kubernetes 1.31. SPDY is for older ones, and for proxies that do not pass
+	// WebSockets.
 	socket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, c.Config)
 	if err != nil {
 		return nil, err

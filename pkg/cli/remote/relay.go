@@ -109,8 +109,8 @@ func (r *Relay) open(ctx context.Context, core corev1client.CoreV1Interface) err
 	return err
 }
 
-// authenticated adds the token to requests: one of the ServiceAccount tombolo-observer if the user may have it, so that
-// no token for the API server leaves this machine. Else it is the user's own.
+// authenticated adds a token to requests to the relay. If the user may get one, it is a token of the ServiceAccount
+// tombolo-observer, so that no token for the API server leaves this machine. Otherwise it is the user's own token.
 func (r *Relay) authenticated(ctx context.Context, core corev1client.CoreV1Interface,
 	next http.RoundTripper) (http.RoundTripper, error) {
 	answer, err := core.ServiceAccounts(api.RelayNamespace).CreateToken(ctx, api.ObserverAccount,
@@ -139,7 +139,8 @@ func (t withToken) RoundTrip(q *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(q)
 }
 
-// needsToken refuses requests without the user's token, as of users whom the API server knows by certificates.
+// needsToken refuses requests of users without a token, such as users whom the API server authenticates by
+// certificates.
 type needsToken struct{ next http.RoundTripper }
 
 func (t needsToken) RoundTrip(q *http.Request) (*http.Response, error) {

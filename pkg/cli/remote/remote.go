@@ -77,7 +77,8 @@ func (f Flags) Clusters() ([]*Cluster, error) {
 	return all, nil
 }
 
-// distinct names the clusters of kubeconfig files that have one file name by folder and file.
+// distinct returns names for clusters of kubeconfig files. If several files have one name, the names have the folder
+// too.
 func distinct(all []*Cluster, names []string) {
 	count := map[string]int{}
 	for _, c := range all {

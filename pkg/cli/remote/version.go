@@ -15,8 +15,8 @@ import (
 // Version is the answer of an API server for its version.
 type Version struct {
 	Kubernetes string // such as v1.36.3
-	// Now is the API server's clock at the answer. Ahead is how far it is ahead of this machine's clock, give or take a
-	// second. Without a Date header Ahead is 0.
+	// Now is the API server's time in its answer. Ahead is how far its clock is ahead of this machine's clock, with a
+	// precision of a second. Without a Date header Ahead is 0.
 	Now   time.Time
 	Ahead time.Duration
 }

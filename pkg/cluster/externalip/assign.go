@@ -55,10 +55,11 @@ type pool struct {
 	state  poolState
 }
 
-// assign decides which Service has which addresses, one of each of its versions of IP. A Service keeps the address of
-// its status while its pool has it, also when a Node or another pool has it meanwhile. If two Services have one address
-// and do not share it, the older one keeps it. Then the older Services choose first: the address that they ask for,
-// else the lowest free one. No Service gets a further address that no selected Node can hold.
+// assign decides which Service has which addresses, one of each of its versions of IP. A Service keeps the address in
+// its status while the address is in the Service's pool, even if a Node or another pool has the same address now. If
+// two Services have one address and do not share it, the older one keeps it. Then Services without an address choose,
+// the oldest first: the address that they request, else the lowest free one. A Service gets a new address only if a
+// selected Node can hold it.
 func assign(v view) assignment {
 	pools := v.pools()
 	out := assignment{Services: map[derive.Object]assigned{}, Pools: map[derive.Object]poolState{}}
@@ -101,7 +102,8 @@ func assign(v view) assignment {
 			switch {
 			case version == 0:
 			case !known && ip.IsValid() && f.Reported.Status != "":
-				// A pool that is made again finds its Services as they were. Until then no other Service gets the address.
+				// The Services of a deleted pool keep their addresses, so that a pool of the same name finds them unchanged. Until
+				// then no other Service gets these addresses.
 				take(row.Key, f, i, ip)
 			case !known:
 			case ip.IsValid() && p.whole.Contains(ip) && (!asked[i].IsValid() || asked[i] == ip) && f.mayHave(holders[ip]):
@@ -139,8 +141,8 @@ func assign(v view) assignment {
 	return out
 }
 
-// choose returns the address of a version of IP that a Service gets of a pool. It returns neither an address nor a
-// problem if the Service does without.
+// choose returns the address of a version of IP that a Service gets from a pool. If the Service does without that
+// version, it returns neither an address nor a problem.
 func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.Addr,
 	holders map[netip.Addr][]serviceFacts,
 ) (netip.Addr, *problem.Problem) {

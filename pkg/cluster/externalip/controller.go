@@ -118,7 +118,7 @@ func (c *controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// again offers all steps that are still due, since another client may have undone a step before a watch showed it.
+// again repeats all steps that are still due, since another client may have undone a step before a watch showed it.
 func (c *controller) again() {
 	for _, row := range c.tables.serviceSteps.All() {
 		c.offerService(row.Key, row.Value)
@@ -149,8 +149,8 @@ func (c *controller) offerService(key derive.Object, s serviceStep) {
 	c.queue.Set(o)
 }
 
-// servicePatch is a strategic merge patch, which leaves the conditions of others alone. It has the UID, so the API
-// server refuses it for a Service that was made again.
+// servicePatch is a strategic merge patch, so conditions of other writers stay. It has the UID, so the API server
+// refuses it for a Service that was made again.
 func servicePatch(s serviceStep, now time.Time) ([]byte, error) {
 	condition := map[string]any{"type": ConditionAssigned, "$patch": "delete"}
 	if s.Want != (reported{}) {

@@ -79,7 +79,7 @@ func conditionIn(list []metav1.Condition, kind string) reported {
 	return reported{c.Status, c.Reason, c.Message, c.ObservedGeneration}
 }
 
-// serviceFactsOf parses a Service. One that neither asks for an address nor has one of a pool is no row.
+// serviceFactsOf parses a Service. If the Service neither requests an address nor has one of a pool, it has no row.
 func serviceFactsOf(s *corev1.Service) serviceFacts {
 	f := serviceFacts{Reported: conditionIn(s.Status.Conditions, ConditionAssigned)}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil {
@@ -110,7 +110,8 @@ func serviceFactsOf(s *corev1.Service) serviceFacts {
 // addresses are addresses by their place in serviceFacts.Versions.
 type addresses [2]netip.Addr
 
-// add adds an address in the place of its version. ok is false if the place is taken, or there is no such place.
+// add adds an address to the field of its version of IP. ok is false if the field is set already, or the address is not
+// valid.
 func (a *addresses) add(f serviceFacts, ip netip.Addr) (ok bool) {
 	i := slices.Index(f.Versions[:], versionOf(ip))
 	if i < 0 || a[i].IsValid() {
@@ -141,7 +142,7 @@ func (f serviceFacts) had() (out addresses) {
 	return out
 }
 
-// asked returns the addresses that the Service asks for, or the reason why no Service can have them.
+// asked returns the addresses that a Service requests, or the reason why no Service can have them.
 func (f serviceFacts) asked() (out addresses, why string) {
 	if f.Asked == "" {
 		return out, ""

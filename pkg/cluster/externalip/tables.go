@@ -34,7 +34,7 @@ func newTables() *tables {
 	k := watch.NewKinds(t.engine)
 	t.kinds = k
 	t.services = watch.NewSource(k, "services", serviceFactsOf)
-	// An answer without pools, such as one before the definition is installed, takes no Service its address.
+	// A result without pools, such as one before the definition is installed, removes no Service's address.
 	t.pools = watch.NewSource(k, "externalippools", poolFactsOf, watch.Optional())
 	t.nodes = watch.NewSource(k, "nodes", nodeFactsOf)
 	t.ranges = watch.NewSource(k, "servicecidrs", takenByServices, watch.Optional())

@@ -33,7 +33,7 @@ func CertificateNames() certs.Names {
 }
 
 // register serves the webhooks. If an object with a fault gets past them, the fault becomes a condition. So API servers
-// continue without unavailable webhooks (failurePolicy: Ignore), and no policy waits for this controller.
+// ignore webhooks that do not answer (failurePolicy: Ignore), and policies do not depend on this controller.
 func (c *controller) register(mgr ctrl.Manager) {
 	for path, f := range map[string]admission.HandlerFunc{
 		"/validate-policy": c.admitPolicy, "/validate-tier": c.admitTier, "/validate-group": c.admitGroup,

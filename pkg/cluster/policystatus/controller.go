@@ -164,8 +164,8 @@ func (c *controller) changed(t target, before, now step) {
 	}
 }
 
-// again offers all steps that are still due. A queue forgets a step that it has done. If another client undoes the step
-// before a watch shows it, only this offer repeats it.
+// again repeats all steps that are still due. A queue forgets a step once it is done. If another client undoes the step
+// before a watch shows it, only this repetition corrects it.
 func (c *controller) again() {
 	for _, row := range c.tables.steps.All() {
 		c.offerAgain(policyTarget(row.Key), row.Value)
@@ -270,7 +270,7 @@ func (c *controller) offer(t target, s step) {
 	c.queue.Set(o)
 }
 
-// warn has Events written about new problems of an object. If the writer of Events refuses one, again offers it again.
+// warn queues Events about new problems of an object. If the API server refuses one, again queues it again.
 func (c *controller) warn(t target, before, now step) {
 	known := map[problem.Problem]bool{}
 	for _, p := range before.Problems {

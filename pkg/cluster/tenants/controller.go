@@ -109,7 +109,7 @@ func (c *controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// again offers all steps that are still due, since another client may have undone a step before a watch showed it.
+// again repeats all steps that are still due, since another client may have undone a step before a watch showed it.
 func (c *controller) again() {
 	for _, row := range c.tables.networkSteps.All() {
 		c.offerNetwork(row.Key, row.Value)
@@ -148,8 +148,8 @@ func statusOf(s contrailv4.Status) map[string]any {
 	return map[string]any{"state": s.State, "observation": s.Observation}
 }
 
-// offer offers the write of a status to the queue, or withdraws it. The patch has the UID, so the API server refuses it
-// for an object that was made again.
+// offer queues the write of a status, or removes a queued write that is no longer due. The patch has the UID, so the
+// API server refuses it for a recreated object.
 func (c *controller) offer(kind string, key derive.Object, at client.Object, uid types.UID, due bool,
 	status map[string]any,
 ) {

@@ -12,15 +12,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
-// definitionStep is a NetworkAttachmentDefinition whose VirtualNetwork or Subnets are not there.
+// definitionStep is a NetworkAttachmentDefinition whose VirtualNetwork or Subnets do not exist.
 type definitionStep struct {
 	Facts   *tenant.DefinitionFacts
 	Subnets [2]bool // these are missing
 	Network bool    // it is missing
 }
 
-// definitionStep returns the missing objects of a NetworkAttachmentDefinition. Objects of these names that are there
-// stay as they are.
+// definitionStep returns the missing objects of a NetworkAttachmentDefinition. Existing objects with these names stay
+// as they are.
 func (t *tables) definitionStep(k derive.Object, r *derive.Reader) (definitionStep, []problem.Problem) {
 	f, _ := derive.Get(r, t.definitions, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
@@ -42,7 +42,8 @@ func (t *tables) definitionStep(k derive.Object, r *derive.Reader) (definitionSt
 	return out, nil
 }
 
-// offerDefinition offers the creation of the objects that a NetworkAttachmentDefinition lacks, or withdraws it.
+// offerDefinition queues the creation of the objects that a NetworkAttachmentDefinition lacks, or removes a queued one
+// that is no longer due.
 func (c *controller) offerDefinition(key derive.Object, s definitionStep) {
 	object := problem.About("NetworkAttachmentDefinition", key.Namespace, key.Name)
 	o := retry.Offer{Key: object.String(), Group: key.Namespace}
@@ -76,7 +77,7 @@ func (c *controller) offerDefinition(key derive.Object, s definitionStep) {
 	c.queue.Set(o)
 }
 
-// differs returns the ranges that the NetworkAttachmentDefinition of a VirtualNetwork has and the network has not.
+// differs returns the ranges that the NetworkAttachmentDefinition of a VirtualNetwork has and that the network lacks.
 func (t *tables) differs(k derive.Object, r *derive.Reader) problem.List {
 	f, _ := derive.Get(r, t.definitions, k)
 	if f == nil {

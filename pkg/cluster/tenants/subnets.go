@@ -70,7 +70,7 @@ func rangeOf(text string) netip.Prefix {
 	return p.Masked()
 }
 
-// reserve adds the ranges that texts are to a list. It leaves out others: their own controllers report these.
+// reserve adds the ranges in texts to a list. It leaves out texts that are not valid: other controllers report them.
 func reserve(to *[]tenant.Reserved, what string, texts ...string) {
 	for _, text := range texts {
 		if p := rangeOf(text); p.IsValid() && !p.Addr().Is4In6() {
@@ -103,7 +103,7 @@ func serviceRanges(s *networkingv1.ServiceCIDR) (out []tenant.Reserved) {
 	return out
 }
 
-// agentsRanges is the part of the agents' configuration that is about ranges. Package config of the agent declares the
+// agentsRanges has the settings of the agents' configuration with ranges. Package config of the agent declares the
 // keys.
 type agentsRanges struct {
 	PodCIDRs       string `json:"podCIDRs"`
@@ -125,8 +125,8 @@ func configuredRanges(m *corev1.ConfigMap) (out []tenant.Reserved) {
 	return out
 }
 
-// allowedRanges returns the ranges that Subnets may be in. No agent starts with a range that is not valid. Such a range
-// allows nothing.
+// allowedRanges returns the ranges that Subnets may be in. A range that is not valid allows nothing. No agent starts
+// with such a range.
 func allowedRanges(m *corev1.ConfigMap) (out tenant.Allowed) {
 	var c agentsRanges
 	if err := yaml.Unmarshal([]byte(m.Data["antrea-agent.conf"]), &c); err != nil {
@@ -210,7 +210,8 @@ func newSubnetTables(e *derive.Engine, s *subnetSources, tenants *tenant.Tables,
 // leaseOf returns the key of the lease of a Subnet.
 func leaseOf(uid types.UID) derive.Object { return derive.Object{Name: string(uid)} }
 
-// leaseStep returns the lease of a Subnet. While a Node claims addresses of a lease, the lease stays as it is.
+// leaseStep returns the desired lease of a Subnet, and whether it has to be written. If the Subnet is deleted or has
+// another range, the lease ends: it is deleted once no Node has blocks of it.
 func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, []problem.Problem) {
 	have, exists := derive.Get(r, t.leases, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
@@ -283,8 +284,8 @@ func (c *controller) offerSubnet(key derive.Object, s subnetStep) {
 	c.offer("Subnet", key, &contrailv4.Subnet{}, s.UID, s.Due, status)
 }
 
-// offerLease offers the write of a lease, or withdraws it. The write names the version of the lease that it was planned
-// with, so the API server refuses it once the lease has another one.
+// offerLease queues the write of a lease, or removes a queued one that is no longer due. The write has the version of
+// the lease for which it was planned, so the API server refuses it if the lease has changed since.
 func (c *controller) offerLease(key derive.Object, s leaseStep) {
 	object := problem.About("SubnetLease", "", key.Name)
 	o := retry.Offer{Key: object.String(), Group: s.Want.Subnet.Namespace}

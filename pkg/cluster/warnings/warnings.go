@@ -56,8 +56,7 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// CacheOptions restricts the caches. Of ConfigMaps it watches only the one that the controller reads, as its Role
-// allows.
+// CacheOptions restricts the caches. They hold only one ConfigMap, which the controller's Role allows it to read.
 func CacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -117,7 +116,7 @@ func (a *agents) serve() unserved.Cluster {
 	return a.serves
 }
 
-// namespace returns the parts of a Namespace that no Node serves, and defects of its isolation.
+// namespace returns the requests of a Namespace that no Node serves, and faults in its isolation.
 func (a *agents) namespace(n *corev1.Namespace) []problem.Problem {
 	served := a.serve()
 	out := unserved.Namespace(n, served)
@@ -137,7 +136,8 @@ func (a *agents) service(s *corev1.Service) []problem.Problem {
 	return out
 }
 
-// watch adds a controller that looks at all objects again that depend on the agents when these serve something else.
+// watch adds a controller for objects whose service depends on the agents. When the agents' features change, it
+// examines all of these objects again.
 func (a *agents) watch(mgr ctrl.Manager, w *warner) error {
 	served := func(o client.Object) unserved.Cluster {
 		m, ok := o.(*corev1.ConfigMap)
@@ -202,7 +202,8 @@ func traceflows() *metav1.PartialObjectMetadata {
 		Kind: "Traceflow"}}
 }
 
-// traceflow returns what a Traceflow asks for that no relay serves. The Namespace of the relay is in its manifest.
+// traceflow returns the request of a Traceflow that is not served because there is no relay. The Namespace of the relay
+// is in its manifest.
 func (a *agents) traceflow(t *metav1.PartialObjectMetadata) []problem.Problem {
 	err := a.client.Get(context.Background(), client.ObjectKey{Name: api.RelayNamespace}, &corev1.Namespace{})
 	if !apierrors.IsNotFound(err) {
@@ -211,13 +212,13 @@ func (a *agents) traceflow(t *metav1.PartialObjectMetadata) []problem.Problem {
 	return unserved.Traceflow(t)
 }
 
-// attachmentDefinitions returns a NetworkAttachmentDefinition whose metadata alone are read.
+// attachmentDefinitions returns an empty NetworkAttachmentDefinition, to read only the metadata of such objects.
 func attachmentDefinitions() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: plumbingv1.GroupVersion.String(),
 		Kind: "NetworkAttachmentDefinition"}}
 }
 
-// watchOptional adds a controller of a kind, if the cluster has it. It does not before its definition is applied.
+// watchOptional adds a controller of a kind once the cluster has the kind's definition.
 func watchOptional(mgr ctrl.Manager, w *warner, o *metav1.PartialObjectMetadata,
 	problems func(*metav1.PartialObjectMetadata) []problem.Problem) (has bool, err error) {
 	kind := o.GroupVersionKind()
@@ -279,8 +280,8 @@ func changed[T client.Object](problems func(T) []problem.Problem) predicate.Pred
 	}
 }
 
-// networkPolicy returns the parts of a NetworkPolicy that no Node serves. They follow from the policy alone, whose
-// status has no place for them.
+// networkPolicy returns the requests of a NetworkPolicy that no Node serves. They depend only on the policy. Its status
+// has no field for them.
 func networkPolicy(n *networkingv1.NetworkPolicy) []problem.Problem {
 	return policy.FactsOf(n).Problems
 }
@@ -300,8 +301,8 @@ func configuration(m *corev1.ConfigMap) []problem.Problem {
 	}}
 }
 
-// warner has Events written. The name of an Event is made from the object and the Event's content. So it is written
-// once, also after a restart and by two processes at the same time. The API server deletes it after its time to live.
+// warner queues Events. The name of an Event is made from its object and its content. So each Event is written once,
+// even after a restart or by two processes at the same time. The API server deletes it after its time to live.
 type warner struct {
 	client client.Client
 	events *events.Writer

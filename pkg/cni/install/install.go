@@ -49,8 +49,8 @@ type networkPlugin struct {
 // Run installs the plugin, then the configuration. So the runtime never finds a configuration without its plugin. Both
 // appear through a rename.
 //
-// If an earlier version has chained the plugin portmap, it stays in the chain. It removes the ports that it has opened
-// for running Pods. Tombolo's rules come before its rules, so it changes nothing for new Pods.
+// If an earlier version has chained the plugin portmap, portmap stays in the chain. It is needed to close the ports
+// that it has opened for running Pods. Tombolo's rules come before its rules, so it changes nothing for new Pods.
 //
 // If a Node has the configuration of another network, Run leaves it alone, unless this network is installed there
 // already.
@@ -88,7 +88,8 @@ func Run(o Options) error {
 	return nil
 }
 
-// link makes the plugin's second name, for Multus. It leaves a file of that name that another program has installed.
+// link makes the second name of the plugin, which Multus uses. If another program has installed a file of that name,
+// link leaves it.
 func link(dir string) error {
 	err := os.Symlink(pluginName, filepath.Join(dir, wire.PluginCN2))
 	if errors.Is(err, fs.ErrExist) {
@@ -153,7 +154,8 @@ func foreign(dir string) error {
 	return nil
 }
 
-// chained returns the plugins that follow tombolo in the installed configuration, none if it cannot be read.
+// chained returns the plugins after tombolo in the installed configuration. If the configuration cannot be read, the
+// list is empty.
 func chained(confDir string) (out []string) {
 	text, err := os.ReadFile(filepath.Join(confDir, confName))
 	var conf network

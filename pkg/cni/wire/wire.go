@@ -20,25 +20,25 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// DefaultRunDir is the directory of the agent's sockets, unless the agent is started with another one.
+// DefaultRunDir is the directory of the agent's sockets, unless the agent is started with another directory.
 const DefaultRunDir = "/var/run/tombolo"
 
 // Socket is the name of the socket on which the agent serves CNI requests.
 const Socket = "cni.sock"
 
-// DefaultSocket is its path. The key "socket" of the network configuration names another one.
+// DefaultSocket is the path of the socket. The key "socket" of the network configuration names another one.
 const DefaultSocket = DefaultRunDir + "/" + Socket
 
-// InstalledVersion is the version in the installed network configuration. The plugin supports 1.1.0 too, but that has
-// STATUS. With STATUS a runtime reports the Node's network as down while the agent restarts. Then the Node becomes
-// NotReady, and its Pods drop out of their Services, although the switch continues to forward.
+// InstalledVersion is the version in the installed network configuration. The plugin supports 1.1.0 too, but 1.1.0 has
+// the command STATUS, with which a runtime reports the Node's network as down while the agent restarts. Then the Node
+// becomes NotReady, and its Pods drop out of their Services, although the switch continues to forward.
 const InstalledVersion = "1.0.0"
 
 // InstalledNetwork is the name of the network in the installed configuration.
 const InstalledNetwork = "tombolo"
 
-// PluginCN2 is the plugin in NetworkAttachmentDefinitions of Contrail CN2. Tombolo's plugin has this name, too. Multus
-// calls it for VirtualNetworks.
+// PluginCN2 is the name of the plugin in NetworkAttachmentDefinitions of Contrail CN2. Tombolo's plugin is installed
+// under this name too. Multus calls it for VirtualNetworks.
 const PluginCN2 = "contrail-k8s-cni"
 
 // SupportedVersions are the versions of the CNI specification that plugin and agent speak.
@@ -53,8 +53,8 @@ const (
 	PathGC     = "/v1/gc"     // answers with an empty body
 )
 
-// Codes of errors. Codes below 100 are the specification's (section "Error"). Codes above 100 are documented by Antrea,
-// and users' tools may use them.
+// These are codes of errors. Codes below 100 are the specification's (section "Error"). Antrea documents the codes
+// above 100, and users' tools may depend on them.
 const (
 	CodeIncompatibleVersion = types.ErrIncompatibleCNIVersion      // 1
 	CodeUnsupportedField    = types.ErrUnsupportedField            // 2
@@ -143,7 +143,8 @@ func exchange(ctx context.Context, socket, path string, body []byte) ([]byte, er
 	return io.ReadAll(io.LimitReader(conn, limit))
 }
 
-// parseResponse splits an HTTP response into "200 OK" and the body. An answer that ends early is io.ErrUnexpectedEOF.
+// parseResponse splits an HTTP response into "200 OK" and the body. If the response ends early, the error is
+// io.ErrUnexpectedEOF.
 func parseResponse(raw []byte) (status string, body []byte, err error) {
 	head, body, whole := bytes.Cut(raw, []byte("\r\n\r\n"))
 	lines := strings.Split(string(head), "\r\n")
@@ -168,7 +169,7 @@ func parseResponse(raw []byte) (status string, body []byte, err error) {
 }
 
 // unanswered turns a failed call into an error. It distinguishes an agent that does not run from one that ended during
-// the call. Runtimes try again after either.
+// the call. Runtimes retry in both cases.
 func unanswered(socket string, after time.Duration, err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent does not answer at %s", socket),

@@ -1,9 +1,9 @@
 // Package binding decides which member a ServiceAccount of the Common Area acts for.
 //
-// The annotation multicluster.antrea.io/cluster-id of an account binds it to one cluster ID.
-// An account without it gets the ID of the announcement that records it as its maker, unless
-// another account is bound to that ID. Admission and the leader's controller both ask here: an
-// account may do before the annotation is written what it may do after.
+// The annotation multicluster.antrea.io/cluster-id of an account binds it to one cluster ID. An account without the
+// annotation gets the ID of the announcement that it has made, unless another account is bound to that ID. Admission
+// and the leader's controller both use this package. So an account has the same rights before the annotation is written
+// as after.
 package binding
 
 import (
@@ -16,20 +16,20 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// Bound is the cluster ID that an account's annotation binds it to. An ID may be empty: such
-// an account is bound, and to no member.
+// Bound returns the cluster ID to which an account's annotation binds it. bound is true even if the ID is empty. Such
+// an account acts for no member.
 func Bound(account *corev1.ServiceAccount) (id string, bound bool) {
 	id, bound = account.Annotations[multicluster.AnnotationClusterID]
 	return id, bound
 }
 
-// Announcer names the account that an announcement records as its maker. It is empty for
-// announcements that were made before this was recorded.
+// Announcer returns the account that an announcement records as its maker. It is empty for announcements of earlier
+// versions, which have no such record.
 func Announcer(a *mcv1alpha1.MemberClusterAnnounce) string {
 	return a.Annotations[multicluster.AnnotationAnnouncedBy]
 }
 
-// Compare orders announcements by age, then name: of two that record one account the first wins.
+// Compare orders announcements by age, then name. If two record one account, the first has it.
 func Compare(a, b *mcv1alpha1.MemberClusterAnnounce) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
@@ -48,8 +48,8 @@ func Holder(id, except string, accounts []*corev1.ServiceAccount) string {
 type Decision struct {
 	// Unbound accounts, by name, and the announcement whose cluster ID they are to be bound to.
 	Unbound map[string]*mcv1alpha1.MemberClusterAnnounce
-	// Rivals are announcements, by name, whose account acts for another member, and the
-	// announcement of that one. No account acts for them.
+	// Rivals are announcements whose account acts for another member, by name. The value is the announcement of that
+	// member. No account acts for the rivals.
 	Rivals map[string]*mcv1alpha1.MemberClusterAnnounce
 }
 

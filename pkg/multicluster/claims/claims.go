@@ -2,11 +2,11 @@
 // ClusterSet. The leader uses it for announcements that it passes on, an importing member for imports from a leader,
 // and the agents for valid address ranges. It is pure: no client, no clock.
 //
-// The holder of a range keeps it. Ranges in effect (the leader's ResourceImport, the member's ClusterInfoImport) are
-// the record of it, so neither a cluster ID that sorts first nor an update of an old announcement takes a range away
-// from another cluster. Free ranges go to the candidates in the given order: the oldest first. A range in which another
-// cluster uses addresses without announcing ranges goes to no cluster, unless it is pinned. Ranges that are not private
-// go only to clusters that they are pinned to.
+// The holder of a range keeps it. The ranges in effect (the leader's ResourceImport, the member's ClusterInfoImport)
+// are the record of holders. So neither a cluster ID that sorts first nor an update of an old announcement takes a
+// range away from another cluster. Free ranges go to the candidates in the given order: the oldest first. A range in
+// which another cluster uses addresses without announcing ranges goes to no cluster, unless it is pinned. Ranges that
+// are not private go only to clusters that they are pinned to.
 package claims
 
 import (
@@ -29,15 +29,16 @@ const (
 	// MaxServiceRanges is MaxItems of serviceCIDRs in the definitions.
 	MaxServiceRanges = 16
 	MaxGateways      = 16
-	// Prefix lengths of the largest ranges: no cluster has more than a /8 of IPv4, or a /32 of IPv6, which is what a
-	// provider has.
+	// These are prefix lengths of the largest allowed ranges. No cluster can have more than a /8 of IPv4, or a /32 of
+	// IPv6, the size that a provider has.
 	minBits, minBits6 = 8, 32
 )
 
 // Candidate is what one cluster announces.
 type Candidate struct {
 	ClusterID string
-	// Wanted is nil for a cluster that announces nothing now and keeps what it holds for a while.
+	// Wanted is the announcement of the cluster. It is nil if the cluster announces nothing now, but keeps its held claims
+	// for a while.
 	Wanted *mcv1alpha1.ClusterInfo
 	// Held is what is in effect of the cluster's earlier announcements; nil for nothing.
 	Held *mcv1alpha1.ClusterInfo
@@ -45,9 +46,9 @@ type Candidate struct {
 
 // Decision is what becomes of a Candidate.
 type Decision struct {
-	// Info is what to put into effect: what is wanted without the Pod ranges and gateways at
-	// fault, or as much of what is held as is still allowed when the Service range or all gateways
-	// are at fault. Nil for nothing.
+	// Info is the ClusterInfo to put into effect. It is Wanted without the Pod ranges and gateways with faults. If the
+	// Service range or all gateways have a fault, it is the part of Held that is still allowed. It is nil if nothing is
+	// left.
 	Info *mcv1alpha1.ClusterInfo
 	// Faults are in the order of the fields; empty when all that is wanted is in Info.
 	Faults []Fault
@@ -61,12 +62,11 @@ type Fault struct {
 
 func (f Fault) String() string { return f.Field + ": " + f.Message }
 
-// Used finds an address in a range that a cluster other than exceptBy uses without having announced ranges, and that
-// cluster; an empty ID for no such address.
+// Used looks for a cluster other than exceptBy that uses an address in a range without having announced ranges. It
+// returns such an address and its cluster, or an empty ID if it finds no such cluster.
 type Used func(in netip.Prefix, exceptBy string) (ip netip.Addr, cluster string)
 
-// Decide decides about all clusters of a ClusterSet together. The decisions are in the order of
-// the candidates.
+// Decide decides about all clusters of a ClusterSet at once. The decisions are in the order of the candidates.
 func Decide(candidates []Candidate, pins Pins) []Decision { return DecideUsed(candidates, pins, nil) }
 
 // DecideUsed does the same, and asks used for ranges that are not held yet.
@@ -108,8 +108,8 @@ type table struct {
 	newKeys []string
 }
 
-// hold takes the announcements in effect. If two clusters hold one range (from before this was checked), it stays with
-// the first.
+// hold records the claims of an announcement in effect. If two clusters hold one range, which earlier versions allowed,
+// it stays with the first.
 func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 	if info == nil {
 		return
@@ -149,7 +149,8 @@ func (t *table) decide(c Candidate) Decision {
 	return Decision{Info: t.held(c.ClusterID, c.Held), Faults: faults}
 }
 
-// wanted takes what a cluster wants; usable is false when it is of no use without what is at fault.
+// wanted records the claims of a new announcement. info leaves out claims with faults. usable is false if the rest
+// cannot be used without them.
 func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1alpha1.ClusterInfo, faults []Fault, usable bool) {
 	fault := func(field string, err error) { faults = append(faults, Fault{Field: field, Message: err.Error()}) }
 	if n := len(want.PodCIDRs); n > maxPodRanges {
@@ -289,8 +290,8 @@ func (t *table) takeRange(cluster, kind, text string) error {
 	return t.take(claim{cluster: cluster, kind: kind, prefix: prefix})
 }
 
-// takeGateway takes a gateway's address. With an address of IPv6 it takes the address inside too, since agents
-// distinguish gateways by it, and hashes of two addresses may be equal.
+// takeGateway claims a gateway's address. With an IPv6 address it also claims the inside address: agents distinguish
+// gateways by it, and two addresses may have the same hash.
 func (t *table) takeGateway(cluster, text string) error {
 	ip, err := Address(text)
 	if err != nil {
@@ -320,8 +321,8 @@ func gatewayClaims(cluster string, ip netip.Addr) []claim {
 }
 
 // InsideOf returns the inside address of the Gateway with an outside address: its last 28 bits, inverted. So it differs
-// from the inside address, in a cluster, of a Node with a private address. It is not valid without an outside address.
-// An address of IPv6 counts with a hash.
+// from the inside address of a Node with a private address, within a cluster. Without an outside address the result is
+// not valid. For an IPv6 address it uses 28 bits of a hash.
 func InsideOf(outside netip.Addr) netip.Addr {
 	if !outside.IsValid() {
 		return netip.Addr{}
@@ -339,8 +340,8 @@ func InsideOf(outside netip.Addr) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// takeKeys takes a Gateway's keys, unless they are another cluster's: packets to its gateways would be taken for the
-// other's. Users of the keys check whether they are valid.
+// takeKeys claims a Gateway's keys, unless they belong to another cluster. With equal keys, packets to one cluster's
+// gateways would be accepted as the other's. Users of the keys check whether they are valid.
 func (t *table) takeKeys(cluster string, info *mcv1alpha1.WireGuardInfo) error {
 	if info == nil {
 		return nil
@@ -474,8 +475,8 @@ func largest(ip netip.Addr) int {
 	return minBits6
 }
 
-// Block returns the largest range that an address can be in: all ranges with the address are parts of it. An address
-// that is not valid is in the range without a value.
+// Block returns the largest range that an address can be in: all ranges with the address are parts of it. If the
+// address is not valid, the result is the zero prefix.
 func Block(ip netip.Addr) netip.Prefix {
 	block, _ := ip.Prefix(largest(ip))
 	return block
@@ -495,8 +496,8 @@ var specialRanges = []netip.Prefix{
 	family.SwitchRange6,
 }
 
-// privateRanges are what a cluster may announce without a pin: RFC 1918, RFC 6598 and RFC 4193. Anything else may be
-// another program's on the Internet.
+// privateRanges are ranges that a cluster may announce without a pin: RFC 1918, RFC 6598 and RFC 4193. Any other
+// address may belong to a machine on the Internet.
 var privateRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),

@@ -10,21 +10,21 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
-// Pins are what an administrator has reserved for clusters, by cluster ID. A cluster with an
-// entry may announce nothing else; what is reserved for one cluster no other may announce.
+// Pins are the ranges and gateways that an administrator has reserved for clusters, by cluster ID. A cluster with an
+// entry may announce only these, and no other cluster may announce them.
 type Pins map[string]Pin
 
 // Pin is what is reserved for one cluster.
 type Pin struct {
 	Ranges, Gateways       []netip.Prefix
 	HasRanges, HasGateways bool // false: not restricted
-	// Endpoints are ranges that the cluster does not announce, in which it may have endpoints all the same. They reserve
+	// Endpoints are ranges in which the cluster may have endpoints although it does not announce them. They reserve
 	// nothing.
 	Endpoints []netip.Prefix
 }
 
-// ReadPins reads the annotations of the leader's ClusterSet. Of an annotation with errors only
-// what can be read is reserved. Fault.Field is "metadata.annotations[KEY]".
+// ReadPins reads the annotations of the leader's ClusterSet. If an annotation has errors, only its valid parts are
+// reserved. Fault.Field is "metadata.annotations[KEY]".
 func ReadPins(annotations map[string]string) (Pins, []Fault) {
 	pins := Pins{}
 	var faults []Fault

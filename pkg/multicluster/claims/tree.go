@@ -2,14 +2,14 @@ package claims
 
 import "net/netip"
 
-// tree finds numbers by the range that they were added with: a bit of the address a level. The cost depends on the
-// result, not on the size of the tree.
+// tree finds numbers by the range with which they were added. Each level of the tree is one bit of the address. The
+// cost depends on the number of results, not on the size of the tree.
 type tree struct {
 	nodes  []node // the first one is 0.0.0.0/0, the second one ::/0
 	values []value
 }
 
-// node is a range. Its numbers are places in nodes and values plus one; zero means no place.
+// node is a range. Its fields are indexes in nodes and values plus one; zero means no index.
 type node struct {
 	halves [2]int32
 	values int32 // the value that was added last
@@ -85,7 +85,8 @@ func (t *tree) overlapping(p netip.Prefix, f func(int)) {
 	}
 }
 
-// path calls f with what is on the way to a range, and returns the range's place if it has one.
+// path calls f for each range that contains a range, from the largest on. It returns the node of the range itself if
+// there is one.
 func (t *tree) path(p netip.Prefix, f func(int)) (at int32, ok bool) {
 	if t.nodes == nil {
 		return 0, false

@@ -58,7 +58,7 @@ type Config struct {
 	} `json:"webhook,omitempty"`
 	LeaderElection LeaderElection `json:"leaderElection,omitempty"`
 
-	// ServiceCIDR are the ranges of this cluster's ClusterIPs, separated by commas. Without it they are those of the
+	// ServiceCIDR are the ranges of this cluster's ClusterIPs, separated by commas. Without it the controller reads the
 	// cluster's ServiceCIDR objects.
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
 	// PodCIDRs are the ranges of this cluster's Pods, for Pod-to-Pod connectivity.
@@ -101,13 +101,13 @@ func MemberOf(c Config) Config {
 // LeaderElection is how the replicas of a controller agree on the one that writes: by a Lease. All
 // of them serve the webhooks.
 type LeaderElection struct {
-	// LeaderElect has no effect: one replica is always elected. With the two replicas of the manifests and
-	// the "false" of Antrea's files there would be two writers.
+	// LeaderElect has no effect: one replica is always elected. The manifests run two replicas, and Antrea's files have
+	// "false", with which there would be two writers.
 	LeaderElect *bool `json:"leaderElect,omitempty"`
-	// LeaseDuration is the time without a sign of life of the elected replica after which another one takes over.
+	// LeaseDuration is the time after which another replica takes over if the elected one has not renewed the Lease.
 	LeaseDuration metav1.Duration `json:"leaseDuration,omitempty"`
-	// RenewDeadline is the time without success after which the elected replica gives up. It has to be more than twice
-	// retryPeriod.
+	// RenewDeadline is the time after which the elected replica gives up if it could not renew the Lease. It has to be
+	// more than twice retryPeriod.
 	RenewDeadline metav1.Duration `json:"renewDeadline,omitempty"`
 	// RetryPeriod is the time between two tries.
 	RetryPeriod metav1.Duration `json:"retryPeriod,omitempty"`

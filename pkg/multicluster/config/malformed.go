@@ -44,7 +44,8 @@ func malformed(b []byte, err error) error {
 	return fmt.Errorf("%s; expected the keys of kind MultiClusterConfig with their values", text)
 }
 
-// lineOf is "line N: " of the first line that sets a key, or any key, to a value, or to any value; or nothing.
+// lineOf returns the text "line N: " for the first line that sets a key to a value, or "" if no line does. An empty key
+// or value matches any.
 func lineOf(b []byte, key, value string) string {
 	anyOr := func(word, otherwise string) string {
 		if word == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Limits of addresses of Pods. Every cluster stores the addresses of all clusters, and Nodes with stretched policies
-// read them.
+// These are limits for addresses of Pods. Every cluster stores the addresses of all clusters, and Nodes with stretched
+// policies read them.
 const (
 	maxAddressBytes  = 32 << 10 // of one ResourceExport's spec.raw.data
 	MaxAddressBlocks = 1_000    // that one cluster publishes
@@ -22,7 +22,7 @@ const (
 // blockBits are the bits in which addresses of one block differ.
 const blockBits = 8
 
-// PodAddresses has the labels of one cluster's Pods by their addresses, for a block of 256. Exports and imports of the
+// PodAddresses maps addresses of one cluster's Pods, in a block of 256, to the Pods' labels. Exports and imports of the
 // kind carry it as JSON in spec.raw.data.
 type PodAddresses struct {
 	ClusterID string       `json:"clusterID"`
@@ -31,8 +31,8 @@ type PodAddresses struct {
 	Labels map[string][]netip.Addr `json:"labels"`
 }
 
-// BlockOf returns the block in which an address is published. A Pod that comes or goes changes one block, which follows
-// from the address.
+// BlockOf returns the block in which an address is published. The block depends only on the address, so a Pod that
+// comes or goes changes one block.
 func BlockOf(a netip.Addr) netip.Prefix {
 	block, _ := a.Prefix(a.BitLen() - blockBits) // its only error is a negative length, of the zero address
 	return block

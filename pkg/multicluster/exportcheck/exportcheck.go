@@ -1,9 +1,9 @@
-// Package exportcheck decides which ports and endpoints one cluster may hand to others.
+// Package exportcheck decides which ports and endpoints one cluster may export to others.
 //
 // The leader's admission webhook, the leader's plan and the importing member all use it. An address or a port that one
 // API server refuses would otherwise freeze the joint Endpoints of every exporter in every cluster. A loopback or
-// link-local address would lead the clients of other clusters to their own Node. The rules are the API server's rules
-// for Services and Endpoints, and a few that only matter between clusters.
+// link-local address would lead the clients of other clusters to their own Node. The rules are the API servers' rules
+// for Services and Endpoints, and a few more that only matter between clusters.
 package exportcheck
 
 import (
@@ -24,29 +24,29 @@ import (
 const (
 	MaxEndpoints = 1000 // different addresses in an Endpoints export, of each version of IP
 	MaxPorts     = 100  // ports of a Service, and of one subset of Endpoints
-	// MaxBytes is the size of an export as JSON. Antrea's members repeat the endpoints of an
-	// EndpointSlice up to fifty times each (endpointIPType PodIP); etcd takes 1.5 MiB.
+	// MaxBytes is the largest size of an export as JSON, in bytes. Antrea's members repeat the endpoints of an
+	// EndpointSlice up to fifty times (endpointIPType PodIP), and etcd accepts 1.5 MiB.
 	MaxBytes = 1280 << 10
 )
 
-// MaxExports is how many ResourceExports one member may have, but for kinds with a limit of their own, and
-// MaxExportBytes is their size as JSON with these.
+// MaxExports is the largest number of ResourceExports of one member. It leaves out kinds that have a limit of their
+// own. MaxExportBytes is the largest size of all its exports as JSON, with these kinds.
 const (
 	MaxExports     = 10_000
 	MaxExportBytes = 32 << 20
 )
 
-// MaxImportEndpoints is how many endpoints the joint Endpoints of all exporters of a Service may
-// have, see Count: kube-controller-manager mirrors the first 1,000 of them into EndpointSlices and drops the
-// others without a word. MaxImportBytes is about how long they may be as JSON: API servers refuse
-// objects of more than 1.5 MiB.
+// MaxImportEndpoints is the largest number of endpoints in the joint Endpoints of all exporters of a Service (see
+// Count). kube-controller-manager mirrors only the first 1,000 into EndpointSlices, and drops the others without a
+// message. MaxImportBytes is about the largest size of the joint Endpoints as JSON: API servers refuse objects of more
+// than 1.5 MiB.
 const (
 	MaxImportEndpoints = 1000
 	MaxImportBytes     = 1 << 20
 )
 
-// Refused is how a leader's word against a ResourceExport begins, before it says why. Antrea's leaders do not say why,
-// by another text.
+// Refused begins the message with which a leader refuses a ResourceExport. The reason follows. Antrea's leaders use
+// another text, without a reason.
 const Refused = "the ResourceExport cannot be converged to a ResourceImport: "
 
 // Problem is what is wrong with one field.
@@ -57,7 +57,8 @@ type Problem struct {
 
 func (p Problem) Error() string { return p.Field + ": " + p.Message }
 
-// First makes one error of problems: the first, and the number of further ones. It is nil if there are no problems.
+// First makes one error of several problems. Its text has the first problem and the number of further ones. It is nil
+// if there are no problems.
 func First(problems []Problem) error {
 	switch len(problems) {
 	case 0:
@@ -79,8 +80,8 @@ func (p *problems) add(field, format string, args ...any) {
 	}
 }
 
-// ServicePorts returns the ports of an exported Service that others may import, and what is wrong
-// with the rest. Only name, protocol, application protocol and number of a port leave its cluster.
+// ServicePorts returns the ports of an exported Service that others may import, and the problems of its other ports.
+// Only a port's name, protocol, application protocol and number leave its cluster.
 func ServicePorts(field string, ports []corev1.ServicePort) ([]mcsv1alpha1.ServicePort, []Problem) {
 	out := make([]mcsv1alpha1.ServicePort, len(ports))
 	for i, p := range ports {
@@ -159,14 +160,13 @@ type Allowed struct {
 	// Own are the ranges that the exporter announces; empty if it announces none.
 	Own []netip.Prefix
 	// Foreign returns for an address outside of Own why it belongs to another cluster, such as "in a range of cluster
-	// west". If it returns "", the address is allowed. It is nil if the exporter has only addresses of Own, if Own has
-	// any.
+	// west". If it returns "", the address is allowed. If Foreign is nil, only addresses in Own are allowed, or all if Own
+	// is empty.
 	Foreign func(netip.Addr) string
 }
 
-// Subsets returns the endpoints that others may import, and what is wrong with the rest. What
-// names objects of the exporting cluster (nodeName, targetRef) is dropped, as are repeated
-// endpoints: the original's members repeat them.
+// Subsets returns the endpoints that others may import, and the problems of the rest. It drops the names of objects of
+// the exporting cluster (nodeName, targetRef), and repeated endpoints, which Antrea's members send.
 func Subsets(field string, subsets []corev1.EndpointSubset, allowed Allowed, most int) ([]corev1.EndpointSubset,
 	[]Problem) {
 	var wrong problems
@@ -235,8 +235,8 @@ func (w *walk) addresses(field string, list []corev1.EndpointAddress) []corev1.E
 	return out
 }
 
-// reserved are addresses that no endpoint can have, in addition to netip's special addresses. Of IPv6 they are ::/8,
-// such as translated IPv4, and the addresses that switches use themselves.
+// reserved are addresses that no endpoint can have, in addition to netip's special addresses. In IPv6 these are ::/8,
+// which contains translated IPv4 addresses, and the addresses that switches use themselves.
 var reserved = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("240.0.0.0/4"),
 	netip.MustParsePrefix("::/8"), family.SwitchRange6}
 
@@ -339,8 +339,8 @@ func Bytes(subsets []corev1.EndpointSubset) int {
 	return n
 }
 
-// Count returns how many endpoints subsets have: the number of addresses of the version of IP that has more. An
-// endpoint of two versions has two addresses.
+// Count returns the number of endpoints in subsets: the larger one of the numbers of IPv4 and of IPv6 addresses. An
+// endpoint with both versions has two addresses.
 func Count(subsets []corev1.EndpointSubset) int {
 	all, six := 0, 0
 	for _, s := range subsets {

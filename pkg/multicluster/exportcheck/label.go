@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Limits of label identities. Every cluster stores the identities of all, and every Node reads them.
+// These are limits of label identities. Every cluster stores the identities of all clusters, and every Node reads them.
 const (
 	maxLabelBytes = 16 << 10 // of one normalised label
 	MaxLabels     = 10_000   // that one cluster exports
@@ -18,8 +18,8 @@ const (
 // noLabels is how Antrea before v1.13 writes an empty set.
 const noLabels = "<none>"
 
-// Label names the fault with a normalised label, "ns:k=v,k=v&pod:k=v"; nil for nothing. The order of the labels is not
-// checked: which label sets a text stands for does not depend on it.
+// Label returns the fault of a normalised label, "ns:k=v,k=v&pod:k=v", or nil. It does not check the order of the
+// labels, since the meaning of the text does not depend on it.
 func Label(field, text string) error {
 	if len(text) > maxLabelBytes {
 		return Problem{field, fmt.Sprintf("has %d bytes: expected at most %d; use fewer or shorter labels", len(text),

@@ -16,8 +16,8 @@ const (
 	MaxNamespaceBytes  = 256 << 10 // of one ResourceExport's spec.raw.data
 	MaxNamespaces      = 500       // that one cluster exports
 	MaxNamespaceLabels = 50        // of one of them
-	// MaxLabelBytes are the bytes of a Namespace's labels as JSON. So the list has room for all Namespaces, whatever
-	// labels their tenants choose.
+	// MaxLabelBytes is the largest size of a Namespace's labels as JSON, in bytes. So the list has room for all
+	// Namespaces, whatever labels their tenants choose.
 	MaxLabelBytes = (MaxNamespaceBytes-maxHead)/MaxNamespaces - maxIdentity
 	maxHead       = 512 // bytes of the list without Namespaces
 	maxIdentity   = 160 // bytes of a Namespace without labels: its name, its UID, and JSON around them
@@ -103,8 +103,8 @@ func (n Namespaces) JSON() []byte {
 	return data
 }
 
-// Copied reports whether the copy of a Namespace in the central cluster has a label of the Namespace. Labels of
-// Kubernetes and of this project steer programs there, so a member must not choose them.
+// Copied reports whether a label of a Namespace is copied to its copy in the central cluster. Labels of Kubernetes and
+// of this project control programs there, so a member must not choose them.
 func Copied(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")
 	if !prefixed {

@@ -58,7 +58,7 @@ func PolicyField(kind string) string {
 	return "spec.raw.data"
 }
 
-// readPolicy refuses fields that it does not know: a policy without them could allow what it should not.
+// readPolicy refuses unknown fields: without them a policy could allow more than its author intended.
 func readPolicy(kind, namespace, name string, acnp *runtime.RawExtension, raw *mcv1alpha1.RawResource) (p Policy,
 	missing bool, err error) {
 	var text []byte

@@ -18,11 +18,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ServiceFacts are the exported facts of a Service in addition to its ports. They travel in an annotation of the
-// ResourceExport and not in its Service spec: leaders of other versions drop unknown fields, and the result would never
-// equal what was written.
+// ServiceFacts are the exported facts of a Service in addition to its ports. They are in an annotation of the
+// ResourceExport and not in its Service spec. A leader of another version would drop unknown fields, and the stored
+// object would never equal the written one.
 type ServiceFacts struct {
-	// Created is when the ServiceExport was created, in seconds: of exports that contradict each other the oldest counts.
+	// Created is the time at which the ServiceExport was created, in seconds. If exports contradict each other, the oldest
+	// one decides.
 	Created               int64                               `json:"created,omitempty"`
 	Headless              bool                                `json:"headless,omitempty"`
 	SessionAffinity       corev1.ServiceAffinity              `json:"sessionAffinity,omitempty"`
@@ -34,7 +35,7 @@ type ServiceFacts struct {
 	Metadata
 }
 
-// maxServiceName is how many characters the name of a Service may have that is exported: it is imported with a prefix.
+// maxServiceName is the largest length of the name of an exported Service. The imported Service has a prefix.
 const maxServiceName = validation.DNS1123LabelMaxLength - len(multicluster.ImportedPrefix)
 
 // ServiceName reports whether a name is too long for a Service that is imported.
@@ -54,7 +55,7 @@ type Metadata struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// maxMetadata is about how many bytes of labels and annotations an export may have: the leader keeps them all.
+// maxMetadata is about the largest size of an export's labels and annotations, in bytes: the leader keeps them all.
 const maxMetadata = 16 << 10
 
 // maxAffinity is the API's bound of the timeout of session affinity.
@@ -74,7 +75,8 @@ func text(v any) string {
 	return string(data)
 }
 
-// ReadServiceFacts reads the annotation. It returns nil for an empty one: the exporter is of another implementation.
+// ReadServiceFacts reads the annotation. It returns nil if the annotation is empty, since the exporter is another
+// implementation.
 func ReadServiceFacts(value string) (*ServiceFacts, error) {
 	at := "metadata.annotations[" + multicluster.AnnotationService + "]"
 	if value == "" {
@@ -150,8 +152,8 @@ func CheckMetadata(labels, annotations map[string]string) error {
 	return Metadata{Labels: labels, Annotations: annotations}.check()
 }
 
-// Reserved reports whether a label or an annotation says something to multi-cluster controllers: one cluster may not
-// put it on objects of others.
+// Reserved reports whether a label or an annotation controls multi-cluster controllers. A cluster must not put such a
+// key on objects of others.
 func Reserved(key string) bool {
 	prefix, _, found := strings.Cut(key, "/")
 	for _, own := range []string{"multicluster.antrea.io", "multicluster.crd.antrea.io", "multicluster.kubernetes.io",
@@ -163,8 +165,8 @@ func Reserved(key string) bool {
 	return false
 }
 
-// ReadMetadata reads the annotation of a ResourceImport. It leaves out a part with a fault whole: the leader may be
-// another implementation.
+// ReadMetadata reads the annotation of a ResourceImport. It leaves out the labels or the annotations as a whole if they
+// have a fault: the leader may be another implementation.
 func ReadMetadata(value string) (m Metadata, err error) {
 	if value == "" {
 		return m, nil
@@ -183,7 +185,7 @@ func ReadMetadata(value string) (m Metadata, err error) {
 type Source struct {
 	Cluster string `json:"cluster"`
 	Subsets int    `json:"subsets"`
-	// Ready is the number of ready endpoints behind the cluster's one address; 0 if it is not reported.
+	// Ready is the number of ready endpoints behind the cluster's one address. It is 0 if the cluster does not report it.
 	Ready int `json:"ready,omitempty"`
 }
 
@@ -193,15 +195,15 @@ type Part struct {
 	Ready   int
 }
 
-// OneAddress reports whether subsets have one address of each version of IP at most. Only such an address may stand for
+// OneAddress reports whether subsets have at most one address of each version of IP. Only such an address may represent
 // several endpoints.
 func OneAddress(subsets []corev1.EndpointSubset) bool { return Count(subsets) == 1 }
 
 // SourcesText is the annotation's value.
 func SourcesText(list []Source) string { return text(list) }
 
-// ReadSources splits the joint subsets by their clusters. It returns false where the annotation is missing or does not
-// fit them.
+// ReadSources splits the joint subsets by their clusters. It returns false if the annotation is missing or does not
+// match the subsets.
 func ReadSources(value string, subsets []corev1.EndpointSubset) (map[string]Part, bool) {
 	var list []Source
 	if value == "" || json.Unmarshal([]byte(value), &list) != nil {

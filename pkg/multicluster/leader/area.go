@@ -11,7 +11,7 @@ import (
 )
 
 // Area is a leader whose Common Area is filled through its Kinds, without watches. Measurements use it for more objects
-// than an API server could hold here. Its writes go to the client.
+// than an API server on the same machine could hold. It sends its writes to the client.
 type Area struct {
 	*watch.Kinds
 	c *controller

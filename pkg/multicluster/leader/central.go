@@ -67,7 +67,8 @@ func kubemanagerFacts(o *configplanev1alpha1.Kubemanager) *kubemanager {
 	return &kubemanager{UID: o.UID, Created: o.CreationTimestamp.Unix(), Spec: o.Spec}
 }
 
-// centralNamespace has the facts of a Namespace of the central cluster. Of a Namespace that is no copy it has the UID.
+// centralNamespace has the facts of a Namespace of the central cluster. For a Namespace that is no copy it only has the
+// UID.
 type centralNamespace struct {
 	UID                 types.UID
 	Copy                bool
@@ -86,7 +87,8 @@ func centralNamespaceFacts(o *corev1.Namespace) *centralNamespace {
 	return n
 }
 
-// copyOf returns the cluster ID and the name of the Namespace that a copy is of; empty for a Namespace that is no copy.
+// copyOf returns the cluster ID and the name of the original Namespace of a copy. It returns empty texts for a
+// Namespace that is no copy.
 func (n *centralNamespace) copyOf() (cluster, namespace string) {
 	cluster, namespace, _ = strings.Cut(n.Annotations[tenant.AnnotationCopyOf], "/")
 	return cluster, namespace
@@ -190,7 +192,7 @@ type copied struct {
 	Area        string // the Common Area; empty if the copy is kept
 	ClusterID   string
 	Families    string
-	// Kept is set if the list of the cluster's Namespaces is not known. Then the copy and its network stay as they are.
+	// Kept is set if the cluster's list of Namespaces is not known. Then the copy and its network stay as they are.
 	Kept bool
 	// Out is why no network is joined with this one; nil if networks may be.
 	Out reasons.Reason
@@ -217,8 +219,8 @@ func ambiguous(a, b derive.Row[derive.Object, *kubemanager]) bool {
 	return strings.HasPrefix(begin(a), begin(b)) || strings.HasPrefix(begin(b), begin(a))
 }
 
-// copyName returns the name of the copy of a Namespace, as CN2 has it. A name that is too long, or has dots, has a hash
-// in place of its end.
+// copyName returns the name of the copy of a Namespace, in the form of CN2. If the name is too long or has dots, a hash
+// replaces its end.
 func copyName(kubemanager, cluster, namespace string) string {
 	full := kubemanager + "-" + cluster + "-" + namespace
 	name := strings.ReplaceAll(full, ".", "-")
@@ -290,8 +292,8 @@ func (c *central) managedBy(k derive.Object, r *derive.Reader) (*managed, []prob
 	return out, nil
 }
 
-// keep has the copies of a cluster stay that are there. Its list is not known, so nothing shows that a Namespace is
-// gone.
+// keep keeps the existing copies of a cluster. The cluster's list of Namespaces is not known, so there is no sign that
+// a Namespace is gone.
 func (m *managed) keep(k derive.Object, cluster string, out reasons.Reason,
 	have []derive.Row[derive.Object, *centralNamespace]) {
 	m.Copies = map[string]*copied{}
@@ -378,7 +380,8 @@ func (m *kubemanager) notServed(about problem.Object, ps *problem.List) {
 	}
 }
 
-// copyOf returns the Namespace that a copy is of. If two Kubemanagers lead to one name, the older one has it.
+// copyOf returns the Namespace of which a name is the copy. If two Kubemanagers lead to the same name, the older one
+// has it.
 func (c *central) copyOf(k derive.Object, r *derive.Reader) (*copied, []problem.Problem) {
 	var holder *copied
 	var of derive.Row[derive.Object, *kubemanager]

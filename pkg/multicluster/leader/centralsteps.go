@@ -38,8 +38,8 @@ type centralSteps struct {
 	routerSteps    *derive.Table[derive.Object, statusStep]
 }
 
-// maxCopies is how many copies a cluster may have before there are no new ones. Copies that terminate count: a member
-// that lists other names again and again does not fill the central cluster.
+// maxCopies is the number of copies of a cluster above which no new ones are made. Copies that terminate count, so a
+// member cannot fill the central cluster by listing other names again and again.
 const maxCopies = 2 * exportcheck.MaxNamespaces
 
 // newCentralSteps adds the tables of writes.
@@ -185,7 +185,8 @@ func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
 	return step
 }
 
-// copyLabel returns the value of the label of copies: the cluster ID, as far as a label may have it.
+// copyLabel returns the value of the label of copies: the cluster ID, shortened to the form of a label's value if
+// necessary.
 func copyLabel(clusterID string) string {
 	if len(clusterID) > validation.LabelValueMaxLength {
 		return "true"
@@ -217,7 +218,7 @@ func (s *centralSteps) namespaceStep(k derive.Object, r *derive.Reader) (*copySt
 	return step, nil
 }
 
-// virtualStep makes VirtualNetwork default-podnetwork of a copy. An object of the name that is no copy stays as it is.
+// virtualStep makes VirtualNetwork default-podnetwork of a copy. An existing object of that name stays as it is.
 func (s *centralSteps) virtualStep(k derive.Object, r *derive.Reader) (*copyStep, []problem.Problem) {
 	want, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
 	have, _ := derive.Get(r, s.virtual, k)
@@ -263,7 +264,8 @@ func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep
 	return tenantStep{}, nil
 }
 
-// virtualStatusStep decides the status of a VirtualNetwork in a copy. Others are not the leader's.
+// virtualStatusStep decides the status of a VirtualNetwork in a copy. The leader does not write the status of other
+// VirtualNetworks.
 func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (statusStep, []problem.Problem) {
 	of, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
 	if of == nil || !s.isLive(k.Namespace, r) {
@@ -377,7 +379,7 @@ func (w *writer) routerOffer(key derive.Object, s statusStep) retry.Offer {
 		&contrailv4.VirtualNetworkRouter{}, s)
 }
 
-// patchStatus writes a status. The patch has the UID, so the API server refuses it for an object that was made again.
+// patchStatus writes a status. The patch has the UID, so the API server refuses it for a recreated object.
 func (w *writer) patchStatus(kind, name string, key derive.Object, at client.Object, s statusStep) retry.Offer {
 	var do func(context.Context) error
 	if s.Status != "" {
@@ -406,8 +408,8 @@ func (w *writer) virtualOffer(key derive.Object, s *copyStep) retry.Offer {
 	return w.copyOffer("VirtualNetwork", key, &contrailv4.VirtualNetwork{}, s)
 }
 
-// copyOffer writes the labels and annotations of a copy, creates it or deletes it. It creates no object where there
-// is one already, so an object of another one stays as it is.
+// copyOffer writes the labels and annotations of a copy, creates it or deletes it. It does not replace an existing
+// object, so the objects of other writers stay as they are.
 func (w *writer) copyOffer(kind string, key derive.Object, at client.Object, s *copyStep) retry.Offer {
 	if s == nil {
 		return w.offer(kind, key, "", "", "", nil)

@@ -23,8 +23,8 @@ type claimed struct {
 	Imports map[string]*mcv1alpha1.ResourceImport // by name
 	Failed  map[string]string                     // by the export's name
 	Ranges  map[string]ranges                     // of clusters whose ClusterInfo is passed on, by cluster ID
-	// Taken has Ranges, and also the ranges of clusters that have withdrawn their ClusterInfo a short while ago. It is by
-	// cluster ID.
+	// Taken has, by cluster ID, the same ranges as Ranges, and also the ranges of clusters that withdrew their ClusterInfo
+	// a short while ago.
 	Taken []holder
 }
 
@@ -59,8 +59,8 @@ func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
 	return ranges{Prefixes: exportcheck.Prefixes(info.Ranges()), All: saysAll(info)}
 }
 
-// saysAll reports whether a cluster has no addresses outside of its ranges. Such a cluster announces ranges of its
-// Pods, or a WireGuard key. Packets to addresses outside of them would leave the other clusters in plain text.
+// saysAll reports whether a cluster has announced all ranges of its addresses. It has if it announces ranges of its
+// Pods, or a WireGuard key. Packets to other addresses would leave the other clusters in plain text.
 func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 	hasKey := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) ||
@@ -73,7 +73,7 @@ func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 //  2. the cluster that has, or had, imported endpoints there,
 //  3. the cluster with the oldest export.
 //
-// An export that claims another cluster's range fails alone. The ranges of other exports are passed on.
+// If an export claims another cluster's range, only this export fails. The ranges of other exports are passed on.
 func (t *claimTables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
 	// has lists the clusters with a ClusterInfo in effect. The value is true if the ClusterInfo covers all their
@@ -128,7 +128,7 @@ func (t *claimTables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem
 }
 
 // candidates returns the clusters with a valid announcement, and their exports. After them it returns the clusters that
-// still hold something.
+// only hold earlier claims.
 func (c *claimed) candidates(exports []*export, current, held map[string]*mcv1alpha1.ClusterInfo) ([]claims.Candidate,
 	[]*export) {
 	var candidates []claims.Candidate
@@ -205,8 +205,8 @@ func (t *claimTables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	}
 }
 
-// exportersOf returns the clusters that the endpoints of an import belong to. These are the clusters that export the
-// endpoints, without endpoints in ranges that these clusters hold. If no other endpoints exist, it reads no more.
+// exportersOf returns the clusters to which the endpoints of an import belong. These are the clusters that export the
+// endpoints. It leaves out endpoints in ranges that these clusters hold. If no endpoints are left, it reads no more.
 func (t *claimTables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
 	ri, _ := derive.Get(r, t.all.facts.imports, key)
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {

@@ -24,8 +24,8 @@ const (
 	orphanAfter = time.Hour
 )
 
-// Sighting records when this controller has seen a MemberClusterAnnounce since it started. The times are from its own
-// clock, since members' clocks may be wrong.
+// Sighting records when this process has seen a MemberClusterAnnounce and its changes. The times are of its own clock,
+// since members' clocks may be wrong.
 type Sighting struct {
 	First   time.Time // when it was seen first
 	Changed time.Time // when it was last seen to change; First if it has not
@@ -40,7 +40,7 @@ const (
 	holdClaims = 10 * time.Minute
 )
 
-// clock has the time, which tables do not have. It writes the effects of time to the tables: members that are
+// clock handles time for the tables, which have no clock. It writes the effects of time to the tables: members that are
 // disconnected or connected again, exports without a member for too long, and claims that have ended.
 type clock struct {
 	t         *tables
@@ -189,8 +189,8 @@ func (c *clock) left(changes []derive.Change[derive.Name, member]) {
 	}
 }
 
-// use records which endpoints of an import are in use, and when the use of others has ended. If an import could not be
-// written, an endpoint without an export is still imported, and stays its cluster's.
+// use records which endpoints of an import are in use, and when the use of other endpoints ended. If an import cannot
+// be written, an endpoint that is no longer exported is still imported. Until then it still belongs to its cluster.
 func (c *clock) use(key derive.Object, now time.Time) {
 	used := c.used[key]
 	if used == nil {

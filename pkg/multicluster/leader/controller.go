@@ -68,7 +68,7 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 	return mgr.Add(c)
 }
 
-// controller is the shell around the tables. Watches fill the tables, and a queue does their steps.
+// controller connects the tables to the API server. Watches fill the tables, and a queue writes their steps.
 type controller struct {
 	problems *problemlog.Log
 	tables   *tables
@@ -114,7 +114,8 @@ func (c *controller) done(o retry.Offer, took time.Duration) {
 	}
 }
 
-// refused logs a write that the API server refuses. If the write is of an import, its exports report the refusal.
+// refused logs a write that the API server refused. If the write is of an import, the status of its exports gets the
+// refusal.
 func (c *controller) refused(of retry.Offer, p *problem.Problem) {
 	if p != nil {
 		c.problems.Came(of.Member, *p)
@@ -157,8 +158,8 @@ func (c *controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// offerAgain offers all steps that are still due. It runs between two passes, so that it cannot bring back a step that
-// a pass withdraws.
+// offerAgain queues all steps that are still due. It runs between two passes, so it cannot queue a step that a pass has
+// just withdrawn.
 func (c *controller) offerAgain(ctx context.Context) {
 	c.tables.engine.Do(ctx, func() { c.writer.again(c.tables) })
 }

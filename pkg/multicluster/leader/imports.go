@@ -210,7 +210,7 @@ func newImport(key derive.Object, from map[string]bool, spec mcv1alpha1.Resource
 }
 
 // wanted returns the desired ResourceImport of a name; nil if there should be no import. decided is false while a label
-// set has no number yet.
+// identity has no number yet.
 func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.ResourceImport, decided bool) {
 	if base, ok := strings.CutSuffix(key.Name, multicluster.ServiceSuffix); ok {
 		if s, _ := derive.Get(r, t.services, derive.Object{Namespace: key.Namespace, Name: base}); s.Joint.Import != nil {
@@ -259,8 +259,8 @@ func (t *stepTables) importStep(key derive.Object, r *derive.Reader) (importStep
 		return importStep{Verb: create, Want: want}, nil
 	case have.Spec.Namespace != want.Spec.Namespace || have.Spec.Name != want.Spec.Name ||
 		have.Spec.Kind != want.Spec.Kind:
-		// The import is of another Service with the same derived name. Its deletion makes members delete their objects for
-		// that Service. The new import is created afterwards.
+		// The existing import is of another Service with the same derived name. Its deletion makes members delete their
+		// objects for that Service. Then the new import is created.
 		return importStep{Verb: handOver, Have: have}, nil
 	case !sameSpec(have.Spec, want.Spec) || !sameAnnotations(have, want):
 		return importStep{update, have, want}, nil
@@ -297,8 +297,8 @@ func annotate(ri, want *mcv1alpha1.ResourceImport) {
 	}
 }
 
-// verdict is the report about faulty exports of one Service, or of its Endpoints. A change of the import alone leaves
-// it as it is.
+// verdict is the report about faulty exports of one Service, or of its Endpoints. It depends on the exports, so a
+// change of only the import leaves it as it is.
 type verdict struct {
 	Failed  map[string]string // why an export is not in the import, by its name
 	Part    map[string]string // why only a part of an export is in the import, by its name

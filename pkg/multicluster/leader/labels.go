@@ -112,8 +112,8 @@ func numberOf(key derive.Object, ri *mcv1alpha1.ResourceImport) uint32 {
 	return ri.Spec.LabelIdentity.ID
 }
 
-// restNumbers is how long a released number is not assigned to another label set. Until then packets and slow members
-// may still use it for the former set. If the former set comes back in that time, it gets its number again.
+// restNumbers is how long a released number is not assigned to another label identity. Until then packets and slow
+// members may still use it for the earlier one. If that one returns in time, it gets its number again.
 const restNumbers = 10 * time.Minute
 
 // numbering assigns numbers to label sets. It takes the lowest released number that has rested, else the next unused

@@ -72,7 +72,7 @@ func (t *tables) member(id derive.Name, r *derive.Reader) (member, []problem.Pro
 	return m, nil
 }
 
-// orphan returns since when an export is known to be from a cluster without an announcement.
+// orphan returns the time since when the cluster of an export is known to have no announcement.
 func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []problem.Problem) {
 	e, _ := derive.Get(r, t.facts.exports, key)
 	if e == nil || !fromMember(e.Kind) {
@@ -86,7 +86,7 @@ func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []probl
 	return since, nil
 }
 
-// notAnnounced returns since when an export's conditions report that its cluster has not announced itself.
+// notAnnounced returns the time since when an export's conditions report that its cluster has not announced itself.
 func notAnnounced(w written) (since time.Time, ok bool) {
 	for _, c := range w.Conditions {
 		if c.Reason == reasonNotAnnounced.String() {
@@ -143,7 +143,7 @@ func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
 	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
 }
 
-// silences are the times at which members became disconnected, from a ClusterSet's status, by cluster ID.
+// silences are the times at which members became disconnected, by cluster ID. They come from a ClusterSet's status.
 type silences map[string]time.Time
 
 func silencesOf(sets ...*mcv1alpha2.ClusterSet) silences {

@@ -126,7 +126,7 @@ func numberKey(uid types.UID) derive.Name {
 	return derive.Name(strconv.Itoa(int(tenant.Requested(uid))))
 }
 
-// holder returns the network that has the number of a network: the oldest one that requests it.
+// holder returns the network that owns the number of a network: the oldest one of those with this number.
 func (t *networks) holder(n *network, r *derive.Reader) derive.Object {
 	rows := derive.List(r, t.byNumber, numberKey(n.UID))
 	return slices.MinFunc(rows, func(a, b derive.Row[derive.Object, *network]) int {
@@ -369,7 +369,8 @@ func (w *writer) connectionOffer(key derive.Object, want *tombolov1alpha1.Networ
 	return o
 }
 
-// statusOf returns the write of a status, or nil without one. The object has no spec: a status is written by itself.
+// statusOf returns the write of a status, or nil without one. It is no update of the whole object, which has no other
+// desired fields.
 func (w *writer) statusOf(want client.Object, none bool) func(context.Context) error {
 	if none {
 		return nil

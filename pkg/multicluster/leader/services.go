@@ -108,8 +108,8 @@ type merged struct {
 	metadata exportcheck.Metadata
 	requests requests.Rule
 	headless bool
-	// lost has the names of the ports that a cluster loses, by cluster ID. Another cluster's port replaces them in the
-	// import.
+	// lost has the names of the ports that a cluster loses, by cluster ID. In the import another cluster's port with the
+	// same name or number replaces such a port.
 	lost      map[string]map[string]bool
 	conflicts []conflict
 }

@@ -74,9 +74,9 @@ func (w *writer) watch(t *tables) {
 	})
 }
 
-// again offers all steps that are still due. A queue forgets a step that it has done. If another client undoes the step
-// before the watch shows it, no change arrives, and only this offer repeats it. The evaluating goroutine calls again,
-// so that no pass runs at the same time.
+// again queues all steps that are still due. A queue forgets a step once it is done. If another client undoes the step
+// before the watch shows it, no change arrives, and only this repetition corrects it. The evaluating goroutine calls
+// again, so that no pass runs at the same time.
 func (w *writer) again(t *tables) {
 	offerAll(t.steps.importSteps, w, (*writer).importOffer)
 	offerAll(t.steps.exportSteps, w, (*writer).exportOffer)
@@ -106,8 +106,8 @@ func offer[S any](steps *derive.Table[derive.Object, S], w *writer, of func(*wri
 	})
 }
 
-// youngest returns the member that was the last to export to an import. The API server accepted the import without that
-// export, so the refusal is attributed to that member.
+// youngest returns the member of the newest export of an import. The API server accepted the import before that export,
+// so the refusal is attributed to that member.
 func (w *writer) youngest(key derive.Object) string {
 	var last *export
 	for _, k := range w.tables.index.exportsTo.Keys(key) {
@@ -121,8 +121,8 @@ func (w *writer) youngest(key derive.Object) string {
 	return last.ClusterID
 }
 
-// offer returns an offer with one write. If do is nil, the offer has no write. Except for imports, the group is the
-// member's cluster ID.
+// offer returns an offer for the queue with one write. If do is nil, the offer withdraws an earlier one. The group is
+// the member's cluster ID, except for imports.
 func (w *writer) offer(kind string, key derive.Object, group string, v verb, field string,
 	do func(context.Context) error) retry.Offer {
 	object := problem.Object{Kind: kind, Namespace: key.Namespace, Name: key.Name}
@@ -231,8 +231,8 @@ func (w *writer) announceOffer(key derive.Object, s announceStep) retry.Offer {
 	return w.offer("MemberClusterAnnounce", key, have.ClusterID, s.Verb, field, do)
 }
 
-// accountOffer writes the decision about an account. The lock of the resource version keeps an operator's write at the
-// same time.
+// accountOffer writes the decision about an account. The write has the resource version, so it fails if an operator
+// writes the account at the same time.
 func (w *writer) accountOffer(key derive.Object, s accountStep) retry.Offer {
 	var do func(context.Context) error
 	if s.ID != "" {
@@ -271,7 +271,8 @@ func (w *writer) patch(have client.Object, change func(client.Object)) func(cont
 
 func (w *writer) delete(have client.Object) func(context.Context) error {
 	return func(ctx context.Context) error {
-		// An object that has changed since it was seen is judged again. This replica may have been suspended for a while.
+		// An object that has changed since it was read is decided about again. This replica may have been suspended for a
+		// while.
 		uid, version := have.GetUID(), have.GetResourceVersion()
 		return client.IgnoreNotFound(
 			w.to.Delete(ctx, have.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid, ResourceVersion: &version}))

@@ -30,8 +30,8 @@ func create(ctx context.Context, to client.Client, o client.Object) (client.Obje
 	}
 	switch {
 	case have.Spec.ClusterID != want.Spec.ClusterID:
-		// This is not AlreadyExists, which means that the watch is late and the next attempt may succeed. This conflict does
-		// not end by itself.
+		// The error is not AlreadyExists, which means that the watch is late and the next attempt may succeed. This conflict
+		// does not end by itself.
 		return nil, &apierrors.StatusError{
 			ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Message: fmt.Sprintf(
 				"ResourceExport %s/%s exists already and is of cluster %q, not %q: delete "+

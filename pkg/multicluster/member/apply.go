@@ -116,8 +116,7 @@ func pending(w writes.Write) bool {
 	return false
 }
 
-// mayPass reports whether a Problem is a refusal by a leader of another implementation, which may end soon. See
-// pending.
+// mayPass reports whether a Problem is a refusal by a leader of another implementation that may end soon. See pending.
 func mayPass(p problem.Problem) bool {
 	return p.Kind == "ServiceExport" && p.Reason == membership.ReasonConvergeFailure &&
 		!strings.Contains(p.Message, ": "+exportcheck.Refused)
@@ -166,7 +165,7 @@ func write(ctx context.Context, to client.Client, w writes.Write) (client.Object
 	return nil, fmt.Errorf("%s: unknown verb", w)
 }
 
-// served turns the error that the API server does not have a kind into an answer of the API server.
+// served converts the client's error about an unknown kind into the error that an API server returns for it.
 func served(err error) error {
 	if !apimeta.IsNoMatchError(err) {
 		return err
@@ -209,7 +208,7 @@ func (p patch) Data(want client.Object) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// reporter turns Problems into Events on their objects. A Problem causes one Event for as long as it lasts.
+// reporter writes Events about Problems on their objects. A Problem that lasts causes one Event.
 type reporter struct {
 	warn    func(corev1.ObjectReference, problem.Problem) bool // events.Writer.Warn
 	log     *problemlog.Log
@@ -218,8 +217,8 @@ type reporter struct {
 	passing map[problem.Problem]time.Time // since when a Problem that mayPass lasts, until pendingAfter
 }
 
-// report writes an Event for each new Problem. It returns false if it has to be called again: an object is not in the
-// tables yet, the writer of Events is full, or a Problem may end soon.
+// report writes an Event for each new Problem. It returns false if it has to be called again: because an object is not
+// in the tables yet, the queue of Events is full, or a Problem may end soon.
 func (r *reporter) report(list []problem.Problem) bool {
 	now, passing := map[problem.Problem]bool{}, map[problem.Problem]time.Time{}
 	all := true
@@ -293,7 +292,8 @@ func find[T metav1.Object](get func(derive.Object) (T, bool), name problem.Objec
 // that time.
 const addressBatch = time.Second
 
-// isPaced reports whether a write to the leader is paced. Paced kinds have many objects, which come and go with Pods.
+// isPaced reports whether the rate limit applies to a write to the leader. It applies to kinds with many objects, which
+// come and go with Pods.
 func isPaced(w *writes.Write) bool {
 	re, ok := w.Object.(*mcv1alpha1.ResourceExport)
 	return ok && (re.Spec.Kind == multicluster.LabelIdentityKind || re.Spec.Kind == multicluster.PodAddressesKind)

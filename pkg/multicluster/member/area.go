@@ -82,7 +82,8 @@ func (a *commonArea) prepare(c *controller) error {
 		return err
 	}
 	a.http = httpClient
-	// This mapper needs no discovery. So the connection can be made while the leader is unavailable.
+	// This mapper does not ask the API server for its kinds. So the connection can be made while the leader is
+	// unavailable.
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"MemberClusterAnnounce", "ResourceExport", "ResourceImport"} {
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
@@ -110,8 +111,8 @@ func (a *commonArea) start(ctx context.Context, c *controller) {
 	a.running.Go(func() { a.heartbeat(ctx, c) })
 }
 
-// heartbeat announces this cluster again and again, and writes each result to the table of connections. A result that
-// equals the last one makes no table evaluate anything.
+// heartbeat announces this cluster at intervals, and writes each result to the table of connections. If a result equals
+// the last one, nothing is evaluated.
 func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 	labelled, failure := false, ""
 	for {
@@ -176,8 +177,9 @@ func (a *commonArea) stop() {
 	a.http.CloseIdleConnections()
 }
 
-// announce creates this cluster's announcement, or touches it, and keeps how that went. If a leader that was connected
-// takes too long to answer once, it is asked again at once: a short load of its API server disconnects no cluster.
+// announce creates this cluster's announcement, or updates its time stamp, and records the result. If a connected
+// leader takes too long to answer, announce repeats the request once at once: a short load of the leader's API server
+// must not disconnect a cluster.
 func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberClusterAnnounce) (before,
 	after Announcement) {
 	now := time.Now()
@@ -256,9 +258,9 @@ var (
 	numbers = regexp.MustCompile(`\d+`)
 )
 
-// steady returns the text for an error. If the previous text is of the same kind of error, steady returns the previous
-// text. The text goes into the ClusterSet's status, and errors of connections contain ports and numbers of streams,
-// which differ each time.
+// steady returns the text for an error. If the previous text differs only in numbers, it returns the previous text. The
+// text goes into the ClusterSet's status, and errors of connections contain ports and stream numbers that differ each
+// time.
 func steady(before, now string) string {
 	now = ownPort.ReplaceAllString(now, "")
 	if numbers.ReplaceAllString(before, "") == numbers.ReplaceAllString(now, "") {
@@ -411,7 +413,7 @@ func connectionOf(number int, area membership.Area, synced bool, last Announceme
 }
 
 // next returns the time of the next announcement. The first one is due at once. It only creates the object, so the
-// second one is due soon. All later ones are due every ten seconds. After a failure the next one is due soon.
+// second one follows soon. All later ones are due every ten seconds. After a failure the next one is due soon.
 func next(a Announcement) time.Time {
 	switch {
 	case a.Tried.IsZero():

@@ -76,7 +76,7 @@ func SetupFollowing(mgr ctrl.Manager, cfg config.Config, file, namespace string)
 	return setUp(mgr, cfg, file, namespace, func(*controller) {})
 }
 
-// setUp is SetupFollowing. It calls made with each controller, of which each configuration has one.
+// setUp does the work of SetupFollowing. It calls made with each controller: every new configuration starts a new one.
 func setUp(mgr ctrl.Manager, cfg config.Config, file, namespace string, made func(*controller)) error {
 	if namespace == "" {
 		return fmt.Errorf("set up the member controller: its Namespace is unknown; set POD_NAMESPACE")
@@ -151,8 +151,8 @@ func (c *controller) done(o retry.Offer, took time.Duration) {
 	}
 }
 
-// controller is the shell around the tables. It fills the source tables, sends the writes, and keeps the connection to
-// the leader.
+// controller connects the tables to API servers. It fills the source tables, sends the writes, and keeps the connection
+// to the leader.
 type controller struct {
 	tables *tables
 	config config.Config
@@ -219,8 +219,8 @@ func (c *controller) hand() {
 	t.WatchProblems(func(_, _ []problem.Problem) { signal(c.reporting) })
 }
 
-// offers returns the offers for a queue of writes, from all changes of one pass. Their order is the order of their
-// keys, not the order of After.
+// offers returns offers for a queue of writes, one for each change of a pass. They have the order of the keys, not the
+// order that After demands.
 func offers(changes []derive.Change[derive.Object, *writes.Write], to target) []retry.Offer {
 	out := make([]retry.Offer, len(changes))
 	for i, change := range changes {
@@ -245,9 +245,9 @@ func parted[T any](list []T, is func(T) bool) (those, others []T) {
 	return those, others
 }
 
-// offerAgain offers to a queue the selected writes of some tables that are still due. A queue forgets a write that it
-// has done. If another client undoes the write before the watch shows it, no change arrives. Then only this offer
-// repeats it. The evaluating goroutine makes the offer, so it cannot bring back a write that a pass withdraws.
+// offerAgain queues the selected writes of some tables that are still due. A queue forgets a write that it has done. If
+// another client undoes the write before the watch shows it, no change arrives. Then only offerAgain corrects it. The
+// evaluating goroutine runs it, so it cannot queue a write that a pass has just withdrawn.
 func (c *controller) offerAgain(ctx context.Context, q *retry.Queue, to func() target, is func(*writes.Write) bool,
 	tables ...*writes.Table) {
 	c.tables.Do(ctx, func() {
@@ -283,7 +283,7 @@ func (c *controller) leader() target {
 	}}
 }
 
-// paced returns the target of pacedWrites. It is the leader, once the rate limit allows the write.
+// paced returns the target of pacedWrites: the leader, as soon as the rate limit allows the write.
 func (c *controller) paced() target {
 	to := c.leader()
 	return target{client: func(ctx context.Context) client.Client {
@@ -315,7 +315,7 @@ func (c *controller) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Objects of this cluster never wait for the leader. The tables of its area count as loaded and are empty.
+	// Writes to objects of this cluster never wait for the leader. The tables of its area count as loaded and are empty.
 	t.base.Connection.Loaded()
 	t.Area.Loaded()
 	t.OwnExports.Loaded()
@@ -434,7 +434,8 @@ func (c *controller) leavingAreas() map[*commonArea]context.CancelFunc {
 	return maps.Clone(c.leaving)
 }
 
-// sameMembership reports whether two areas are the same membership. Their server and credentials may differ.
+// sameMembership reports whether two areas are the same ClusterSet and cluster ID. Their server and credentials may
+// differ.
 func sameMembership(a, b membership.Area) bool {
 	return a.ClusterSet == b.ClusterSet && a.ClusterID == b.ClusterID && a.LeaderID == b.LeaderID &&
 		a.Namespace == b.Namespace

@@ -58,7 +58,7 @@ func (f *follower) Start(ctx context.Context) error {
 }
 
 // follow reads the file until its configuration for the controller changes, and returns the new one. It returns nil
-// when ctx ends. A file that cannot be read changes nothing.
+// when ctx ends. It ignores a file that cannot be read.
 func (f *follower) follow(ctx context.Context, now config.Config, c *controller) *config.Config {
 	tick := time.NewTicker(configPoll)
 	defer tick.Stop()

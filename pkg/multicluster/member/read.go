@@ -35,8 +35,8 @@ type secretFailure struct {
 	delay time.Duration // before the next try
 }
 
-// took notes how a read has ended. It returns how long until the next one, and whether the failure has lasted so long
-// that it is a fault of the ClusterSet.
+// took records the result of a read. It returns the time until the next read, and whether the failure has lasted so
+// long that it is a fault of the ClusterSet.
 func (f secretFailures) took(k derive.Object, err error) (wait time.Duration, lasting bool) {
 	if err == nil || retry.Lost(err) { // the watches report that the API server is unavailable
 		delete(f, k)
@@ -54,7 +54,7 @@ func (f secretFailures) took(k derive.Object, err error) (wait time.Duration, la
 
 // pollSecrets reads the Secrets that the ClusterSet of this cluster names. It reads them when a ClusterSet changes, and
 // at intervals. It reads no other Secret, and lists and watches no Secrets. If a Secret cannot be read for secretPoll,
-// that is a fault of the ClusterSet. The content that was read earlier stays.
+// that is a fault of the ClusterSet. Content that was read earlier stays in use.
 func (c *controller) pollSecrets(ctx context.Context) {
 	failed := secretFailures{}
 	for {
@@ -116,8 +116,8 @@ func (c *controller) namedSecrets() (named []derive.Object) {
 	return named
 }
 
-// allowSecrets writes the rules of secretsRole for these Secrets. If there are no Secrets, it empties the rules once it
-// is known that this cluster is in no ClusterSet.
+// allowSecrets writes the rules of secretsRole for these Secrets. If there are no Secrets, it removes all rules, but
+// only once it has read that this cluster is in no ClusterSet.
 func (c *controller) allowSecrets(ctx context.Context, named []derive.Object) error {
 	if m, _ := c.tables.base.Membership.Get(membership.Here); len(named) == 0 && !m.Leave {
 		return nil

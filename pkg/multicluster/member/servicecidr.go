@@ -58,7 +58,7 @@ func discoverServiceCIDRs(ctx context.Context, reader client.Reader, writer clie
 	return inOrder(found)
 }
 
-// validIPs finds the range in the message with which an API server refuses a Service: "The range of valid IPs is
+// validIPs finds the range in an API server's message about a Service with another address: "The range of valid IPs is
 // 10.96.0.0/12".
 var validIPs = regexp.MustCompile(`valid IPs is ([0-9a-fA-F.:/]+)`)
 

@@ -61,8 +61,8 @@ func newTables(namespace string, cfg config.Config) *tables {
 	return t
 }
 
-// writes adds the tables that compare the desired objects with the existing ones. An object that has all wanted fields
-// is not written.
+// writes adds the tables that compare the desired objects with the existing ones. An object that already has all
+// desired fields is not written.
 func (t *tables) writes() {
 	add := func(list ...*writes.Table) { t.local = append(t.local, list...) }
 	add(t.reach.Writes(t.Kinds), t.gateways.Writes(t.Kinds), t.clusters.Writes(t.Kinds), t.labels.Writes(t.Kinds),

@@ -15,17 +15,17 @@ import (
 
 // With encryption the tunnels between clusters end at addresses inside WireGuard: packets to them are routed to it.
 // Each Gateway has a key and an inside address of its own, which ClusterInfos carry next to the Gateway's address. A
-// cluster such as Antrea's announces one key, and its inside address is the first of its Service range. To such a peer
-// this cluster looks the same: it uses one gateway, the oldest, and one of that peer. All inside addresses are of IPv4.
-// Packets of both versions of IP go through the tunnels between them.
+// cluster such as Antrea's announces one key, and its inside address is the first of its Service range. Towards such a
+// peer this cluster does the same: it uses only its oldest Gateway, and only one gateway of the peer. All inside
+// addresses are of IPv4. Packets of both versions of IP go through the tunnels between them.
 
-// InsideRange has the inside addresses of Gateways, between clusters, and of Nodes, in a cluster. It is a part of IPv4
-// that no host uses (RFC 1112, section 4), so no range of users meets it.
+// InsideRange has the inside addresses of Gateways between clusters, and of Nodes within a cluster. It is a part of
+// IPv4 that no host uses (RFC 1112, section 4), so no range of users overlaps it.
 var InsideRange = netip.MustParsePrefix("240.0.0.0/4")
 
-// InsideOfNode returns the inside address of a Node with an outside address: its last 28 bits. Nodes with addresses of
-// IPv6 often have the same last bits in several subnets, so there it is 28 bits of a hash. Without an outside address
-// it is the first of the range, which no Node has.
+// InsideOfNode returns the inside address of a Node with an outside address: its last 28 bits. IPv6 addresses of Nodes
+// in several subnets often have the same last bits, so for them it is 28 bits of a hash. Without an outside address it
+// is the first address of the range, which no Node has.
 func InsideOfNode(outside netip.Addr) netip.Addr {
 	var a [4]byte
 	switch {
@@ -48,15 +48,15 @@ func inside(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// knownInside reports whether a Gateway through which others send has an inside address of its own.
+// knownInside reports whether a Gateway that new connections use has an inside address of its own.
 func (p Part) knownInside() bool {
 	return slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && g.InsideIP.IsValid() })
 }
 
-// withoutEnds leaves out the Gateways without an inside address: they cannot receive yet. These are Gateways that come
-// and, if another one has an address, Gateways in use. The member controller announces the same Gateways to other
-// clusters. Such a Node keeps the role of a regular one: otherwise the connections of its Pods would change their ways
-// for that moment.
+// withoutEnds leaves out the Gateways without an inside address: they cannot receive yet. These are joining Gateways.
+// If another Gateway has an inside address, they are also Gateways in use. The member controller announces the same
+// Gateways to other clusters. A Node that is left out keeps the role of a regular Node. Otherwise the connections of
+// its Pods would change their ways for a moment.
 func (p Part) withoutEnds() Part {
 	inside := p.knownInside()
 	without := func(g GatewayNode) bool { return !g.InsideIP.IsValid() && (inside || !g.Used()) }
@@ -86,8 +86,8 @@ func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 	return baseOf(services), true
 }
 
-// baseOf returns the address inside of a cluster with one address there: the first of its Service range. If the range
-// is of IPv6, the address is a hash, and no peer uses it.
+// baseOf returns the inside address of a cluster that has only one: the first of its Service range. If the range is of
+// IPv6, the address is a hash, and no peer uses it.
 func baseOf(services netip.Prefix) netip.Addr {
 	if first := services.Masked().Addr(); first.Is4() {
 		return first
@@ -116,9 +116,9 @@ func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 	return true
 }
 
-// closed finds the clusters to which no packet may go in plain text: all others if this one encrypts, else the clusters
-// that announce a key. A range that meets this cluster's own is left out; Plan reports it, and decides which cluster
-// has a range otherwise.
+// closed finds the clusters to which no packet may go in plain text. These are all others if this cluster encrypts, or
+// else the clusters that announce a key. It leaves out a range that overlaps this cluster's own. Plan reports such a
+// range, and decides about ranges of several clusters.
 func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 	var out []Closed
 	for _, ci := range imports {
@@ -263,7 +263,7 @@ func (peer Peer) Name(w Way) string {
 	return peer.named(w)
 }
 
-// Outside returns the address that users know of the gateway whose tunnels end at an address.
+// Outside returns the address by which users know a gateway, given the address where its tunnels end.
 func (peer Peer) Outside(end netip.Addr) netip.Addr {
 	if i := slices.IndexFunc(peer.Gateways, func(w Way) bool { return w.End() == end }); i >= 0 {
 		return peer.Gateways[i].Outside
@@ -287,8 +287,8 @@ func (p *planner) insideOwner(a netip.Addr, peer Peer) string {
 	return ""
 }
 
-// next adds a peer's announcement of another key. Bad content is left out alone: the peer is reached with its present
-// key.
+// next adds a peer's announcement of its next key. If only the announcement is invalid, the peer is still reached with
+// its present key.
 func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer Peer, w *Way) {
 	if info.NextPort < 0 || info.NextPort > 65535 || info.NextPort == 0 && info.NextPublicKey != "" {
 		p.report(object, field+".nextPort", reasonInvalidWireGuardPort,

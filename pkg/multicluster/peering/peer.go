@@ -64,7 +64,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 }
 
 // tunnel reports a peer whose tunnels differ from this cluster's. It stays a peer: while a cluster changes from one
-// type to the other there is nothing better. A cluster that announces no more than Antrea's do is not judged.
+// type to the other, that cannot be avoided. It does not check a cluster that announces only what Antrea's do.
 func (p *planner) tunnel(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer Peer) {
 	theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
 	if !peer.Active || theirs == p.view.Tunnel {
@@ -123,7 +123,7 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 // leavingGateways is the field of Gateways that are about to go.
 const leavingGateways = "spec.leavingGateways"
 
-// announced returns the gateways of a cluster by their fields; gateways that are about to go come last.
+// announced returns the gateways of a cluster by the fields that name them. Gateways that are leaving come last.
 func announced(ci *mcv1alpha1.ClusterInfoImport) iter.Seq2[string, mcv1alpha1.GatewayInfo] {
 	return func(yield func(string, mcv1alpha1.GatewayInfo) bool) {
 		for i, info := range ci.Spec.GatewayInfos {
@@ -185,7 +185,7 @@ func (p *planner) serviceCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfo
 					"controller", peer.ClusterID, err)
 			continue
 		}
-		// A larger range that contains the first one is how a cluster gets more ClusterIPs (KEP-1880).
+		// A cluster gets more ClusterIPs by a larger range that contains the first one (KEP-1880).
 		if other := p.overlaps(cidr, nil); other != "" {
 			p.report(object, field, reasonOverlappingServiceCIDR,
 				"Service range %s of cluster %s ignored: it overlaps %s: give the clusters of a ClusterSet Service ranges that "+
@@ -196,7 +196,8 @@ func (p *planner) serviceCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfo
 	}
 }
 
-// podCIDRs adds the peer's Pod ranges. A bad one is left out alone: the Services of the peer do not depend on it.
+// podCIDRs adds the peer's Pod ranges. It leaves out only the invalid ones: the Services of the peer do not depend on
+// them.
 func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
 	for i, text := range ci.Spec.PodCIDRs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
@@ -231,8 +232,8 @@ func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 	}
 }
 
-// overlaps describes the range that a range of a peer meets, "" for no such range: one of this cluster, of an accepted
-// peer, or of the peer's own ranges so far.
+// overlaps describes a range that a peer's range overlaps: of this cluster, of an accepted peer, or one of the peer's
+// ranges so far. It returns "" if the range overlaps no other one.
 func (p *planner) overlaps(r netip.Prefix, own []netip.Prefix) string {
 	meets := func(o netip.Prefix) bool { return o.Overlaps(r) }
 	if slices.ContainsFunc(p.view.Own.ServiceCIDRs, meets) {

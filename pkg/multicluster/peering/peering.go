@@ -20,8 +20,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// Own has the addresses of this cluster. A peer's ranges and gateways must not meet them, also if the leader sends
-// them: a tunnel would take the traffic to them.
+// Own has the addresses of this cluster. A peer's ranges and gateways must not overlap them, even if the leader sends
+// such ranges: traffic to these addresses would go into a tunnel.
 type Own struct {
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	Nodes                  []netip.Addr   // all addresses of the cluster's Nodes
@@ -41,7 +41,7 @@ type View struct {
 	Families family.Families
 	// PodToPod makes the Pod ranges of peers reachable, not only their Services.
 	PodToPod bool
-	// PreserveClientIP is the configuration's: auto, always or never. Pods are the ranges of this Node's Pods.
+	// PreserveClientIP is the value in the configuration: auto, always or never. Pods are the ranges of this Node's Pods.
 	PreserveClientIP string
 	Pods             []netip.Prefix
 	// Tunnel is the feature that names this cluster's tunnels; empty for Geneve on its own port.
@@ -81,11 +81,11 @@ type Peer struct {
 	CIDRs []netip.Prefix
 	// Pods are the ranges among them that Pods are in.
 	Pods []netip.Prefix
-	// Kept are the ranges among these to which new connections of this Node's Pods keep the client's address: the Gateways
-	// of this cluster, and the peer, accept them.
+	// Kept are the ranges of these for which new connections of this Node's Pods keep the client's address, since the
+	// Gateways of this cluster and of the peer accept that.
 	Kept []netip.Prefix
-	// Gateways are the ways to the peer's gateways, the oldest first. Gateways that are about to go come last. Requests
-	// from the peer come from the ends of these ways.
+	// Gateways are the ways to the peer's gateways, the oldest first. Leaving gateways come last. Requests from the peer
+	// come from the ends of these ways.
 	Gateways []Way
 	// Active is set if all of the peer's gateways are in use, and it takes requests from all Gateways of this cluster
 	// (FeatureActiveGateways). Otherwise the first Gateways of the two clusters have a tunnel to one another.
@@ -94,17 +94,17 @@ type Peer struct {
 	SingleWays bool
 	// Echoes is set if the peer's gateways send probes of ways back (FeatureWayEcho).
 	Echoes bool
-	// Relayed is set on a Gateway that is not the first, for a peer that knows only the first: it sends packets for the
-	// peer to the first Gateway, like a regular Node.
+	// Relayed is set on a Gateway that is not the first one, for a peer that supports only the first. Such a Gateway sends
+	// packets for the peer to the first Gateway, like a regular Node.
 	Relayed bool
-	// Ends are the ends of this Node's tunnels to the peer, the oldest first: this cluster's Gateways on a regular Node,
-	// the peer's gateways on a Gateway.
+	// Ends are the ends of this Node's tunnels to the peer, the oldest first. On a regular Node these are this cluster's
+	// Gateways, on a Gateway they are the peer's gateways.
 	Ends []End
-	// Sources are further source addresses of the peer's tunnels: gateways behind NAT, which the receiving cluster's
-	// administrator has listed.
+	// Sources are further source addresses of the peer's tunnels. They are for gateways behind NAT, and listed by the
+	// administrator of the receiving cluster.
 	Sources []netip.Prefix
-	// Base is this cluster's address for a peer that knows one inside address for a cluster, and accepts no other: the
-	// first of the Service range. It is not valid for other peers.
+	// Base is this cluster's inside address for a peer that supports only one inside address for each cluster: the first
+	// of the Service range. For other peers it is not valid.
 	Base netip.Addr
 }
 
@@ -119,11 +119,11 @@ type Way struct {
 	Inside netip.Addr
 	// Key is the WireGuard key, none without encryption.
 	Key publickey.Key
-	// Next is the key that the other end changes to; empty if it does not change. NextPort is where it takes sessions
-	// meanwhile, zero if it cannot.
+	// Next is the other end's next key; it is empty if that end does not change its key. NextPort is the port for sessions
+	// during a change, or zero if the other end does not support one.
 	Next     publickey.Key
 	NextPort uint16
-	// Leaving is set if the gateway is about to go. It carries the connections that it has, and no new ones.
+	// Leaving is set if the gateway is leaving. It carries its present connections, and no new ones.
 	Leaving bool
 }
 
@@ -183,14 +183,15 @@ func (g GatewayNode) sends() bool { return g.Used() || g.Phase == multicluster.P
 // Part is this Node's part in traffic between clusters, without the peers.
 type Part struct {
 	Role Role
-	// Gateways are the Gateways of this cluster, the oldest first. Gateways that come or go are behind the others.
+	// Gateways are the Gateways of this cluster, the oldest first. Joining and leaving Gateways come last.
 	Gateways []GatewayNode
 	// Gateway is this Node, where it is a Gateway, else the first Gateway.
 	Gateway GatewayNode
-	// End is where tunnels of other clusters to that Gateway end. With encryption it is the inside address: InsideIP, or
-	// else the base of this cluster's Service range.
+	// End is the address where tunnels of other clusters to that Gateway end. With encryption it is the inside address:
+	// InsideIP, or the base of this cluster's Service range if that is not set.
 	End netip.Addr
-	// Closed are the clusters that are reached encrypted or not at all, peers or not, also if the role is None.
+	// Closed are the clusters that are reached encrypted or not at all. They need not be peers, and are listed even if the
+	// role is None.
 	Closed []Closed
 }
 
@@ -205,7 +206,8 @@ type Closed struct {
 	ClusterID string
 	// Base is the end of the cluster's encrypted tunnels if it knows one inside address.
 	Base netip.Addr
-	// CIDRs are the ranges of them that this cluster reaches, or would: the Service ranges, then the Pod ranges.
+	// CIDRs are the ranges of such a cluster that this cluster reaches, or would reach: the Service ranges, then the Pod
+	// ranges.
 	CIDRs []netip.Prefix
 }
 
@@ -215,8 +217,7 @@ func (p Part) Others() []GatewayNode {
 	return slices.DeleteFunc(slices.Clone(p.Gateways), isThis)
 }
 
-// Carriers returns the other Gateways that may carry this Node's connections: Gateways that new connections use, and
-// Gateways that go.
+// Carriers returns the other Gateways that may carry this Node's connections: all except joining ones.
 func (p Part) Carriers() []GatewayNode {
 	return slices.DeleteFunc(p.Others(), func(g GatewayNode) bool { return g.Phase == multicluster.PhaseJoining })
 }
@@ -281,8 +282,8 @@ func (p *Peering) ends() {
 
 // Watched returns the ends of this Node's ways that BFD watches: the ways between the Gateways of this cluster if there
 // are several, and a Gateway's ways to the gateways of peers. A single way is watched if the peer watches it too, so
-// that the loss of a cluster is found. The second result reports whether all other Nodes of this cluster are watched as
-// well: to them this Node is one of several Gateways, and BFD needs both ends.
+// that the loss of a cluster is found. The second result reports whether the ways to all other Nodes of this cluster
+// are watched as well. They are if this Node is one of several Gateways, since BFD needs both ends.
 func (p Part) Watched(peers []Peer) (ends []netip.Addr, nodes bool) {
 	add := func(a netip.Addr) {
 		if !slices.Contains(ends, a) {
@@ -305,8 +306,8 @@ func (p Part) Watched(peers []Peer) (ends []netip.Addr, nodes bool) {
 	return ends, nodes
 }
 
-// Plan decides a Node's peering. All usable Gateways count, the oldest first, equally old ones by name. A Problem
-// reports a peer that cannot be used, or whose ranges meet this cluster's or an older ClusterInfoImport's. Only that
+// Plan decides a Node's peering. It uses all usable Gateways, the oldest first, equally old ones by name. A Problem
+// reports a peer that cannot be used, or whose ranges overlap this cluster's or an older ClusterInfoImport's. Only that
 // peer is left out.
 func Plan(v View) (Peering, []problem.Problem) {
 	p := planner{view: v}
@@ -383,7 +384,7 @@ func Over6(gateways []*mcv1alpha1.Gateway) bool {
 }
 
 // decisive returns the Gateway whose address has the version of IP of all tunnels between clusters: the oldest usable
-// one that does not come or go, else the oldest usable one. The result is nil if no Gateway is usable.
+// one that is neither joining nor leaving, else the oldest usable one. The result is nil if no Gateway is usable.
 func decisive(sorted []*mcv1alpha1.Gateway) (first *mcv1alpha1.Gateway) {
 	for _, g := range sorted {
 		_, err := claims.Address(g.GatewayIP)

@@ -16,10 +16,10 @@ const (
 	PreserveNever  = "never"
 )
 
-// keeps returns the reason why connections of this Node's Pods do not keep the client's address, empty if they do. It
-// decides for a version of IP, by these Pods' ranges of that version. The other clusters must know these ranges, and
-// the Gateways of this one must pass on untranslated packets. The member controller writes that into the Gateways once
-// all agents can do it and the leader passes it on.
+// keeps returns the reason why connections of this Node's Pods do not keep the client's address, or "" if they do. own
+// are the ranges of these Pods of one version of IP. Other clusters must have these ranges, and this cluster's Gateways
+// must pass on untranslated packets. The member controller lists such ranges in the Gateways, once all agents support
+// it and the leader passes them on.
 func (p *planner) keeps(own []netip.Prefix) string {
 	if p.view.PreserveClientIP != PreserveAuto && p.view.PreserveClientIP != PreserveAlways {
 		return "multicluster.preserveClientIP is never"
@@ -48,8 +48,8 @@ func (p *planner) keeps(own []netip.Prefix) string {
 	return ""
 }
 
-// announcedPods returns the ranges that the other clusters know, as a Gateway lists them. A list that cannot be read is
-// empty.
+// announcedPods returns the ranges that other clusters have, as a Gateway lists them. It returns no ranges for a list
+// that is not valid.
 func announcedPods(g *mcv1alpha1.Gateway) (out []netip.Prefix) {
 	for text := range strings.SplitSeq(g.Annotations[multicluster.AnnotationKeptPods], ",") {
 		if r, err := netip.ParsePrefix(text); err == nil {
@@ -59,7 +59,7 @@ func announcedPods(g *mcv1alpha1.Gateway) (out []netip.Prefix) {
 	return out
 }
 
-// translated returns the reason why connections to a range of a peer's Pods do not keep the client's address, empty if
+// translated returns the reason why connections to a range of a peer's Pods do not keep the client's address, or "" if
 // they do.
 func (p *planner) translated(pods netip.Prefix, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) string {
 	other := func(r netip.Prefix) bool { return r.Addr().Is4() != pods.Addr().Is4() }

@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// tunnelSources reads further sources of peers' tunnels from the annotations of ClusterSets. A value that cannot be
-// read is a Problem and adds nothing.
+// tunnelSources reads further sources of peers' tunnels from the annotations of ClusterSets. It reports an invalid
+// value as a Problem and leaves it out.
 func (p *planner) tunnelSources() {
 	for _, cs := range p.view.ClusterSets {
 		object := problem.Object{Kind: "ClusterSet", Namespace: cs.Namespace, Name: cs.Name}

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
-// maxReachedBytes bounds the list of clusters that one cluster reaches: a hundred with names of ordinary length several
-// times over.
+// maxReachedBytes bounds the list of clusters that one cluster reaches. It has room for several hundred clusters with
+// names of ordinary length.
 const maxReachedBytes = 16 << 10
 
 // Sight is what the Gateways of this cluster find of another one.
@@ -22,9 +22,9 @@ const (
 	Lost                 // no way is up any more
 )
 
-// Gone reports whether a cluster is gone, so that requests to it would be lost: this cluster has lost it, and no
-// cluster that this one reaches reports that it reaches it. A report of an unreachable cluster does not count, since it
-// may be older than the loss.
+// Gone reports whether a cluster is gone, so that requests to it would be lost. It is gone if this cluster has lost it,
+// and no cluster that this one reaches reports that it reaches it. A report of an unreachable cluster does not count,
+// since it may be older than the loss.
 func Gone(id string, sights map[string]Sight, reached map[string][]string) bool {
 	if sights[id] != Lost {
 		return false
@@ -37,8 +37,8 @@ func Gone(id string, sights map[string]Sight, reached map[string][]string) bool 
 	return true
 }
 
-// ReachedText lists clusters for the annotation with the clusters that a cluster reaches. IDs that cannot be in a list
-// are left out.
+// ReachedText returns the value of the annotation with the clusters that a cluster reaches. It leaves out IDs that a
+// list cannot contain.
 func ReachedText(ids []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(ids),
 		func(id string) bool { return id == "" || strings.Contains(id, ",") }), ",")

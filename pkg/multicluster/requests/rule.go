@@ -30,7 +30,7 @@ type Rule struct {
 	Minimum int      `json:"minimum,omitempty"` // ready endpoints that are enough, with Local and ClusterOrder; 0 means 1
 }
 
-// Keys are the annotations that a rule is written in, on ServiceExports, ServiceImports and ResourceImports.
+// Keys are the annotations of a rule, on ServiceExports, ServiceImports and ResourceImports.
 var Keys = []string{multicluster.AnnotationRequests, multicluster.AnnotationClusterOrder,
 	multicluster.AnnotationMinimumReady}
 
@@ -138,8 +138,8 @@ func (r Rule) Annotations() map[string]string {
 	return out
 }
 
-// In is the list of clusters that come before the others for clients of a cluster; none where requests are spread over
-// all.
+// In returns the clusters that clients of a cluster use first, in order. The list is empty if requests are spread over
+// all clusters.
 func (r Rule) In(cluster string) []string {
 	switch r.To {
 	case Local:
@@ -150,8 +150,8 @@ func (r Rule) In(cluster string) []string {
 	return nil
 }
 
-// Enough is how many groups of endpoints are used, from the first one on: as few as have the minimum of ready ones
-// together, all when they do not have it.
+// Enough returns how many groups of endpoints are used, counted from the first one: as few as have the minimum of ready
+// endpoints together, or all groups if they have fewer.
 func Enough(ready []int, minimum int) int {
 	minimum = max(minimum, 1)
 	for i, n := range ready {

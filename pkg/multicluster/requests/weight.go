@@ -1,5 +1,5 @@
-// Package requests decides how many of the requests to a Service of the ClusterSet each cluster gets. It is pure. The
-// member controllers write its inputs, and the agents make flows from its results.
+// Package requests decides about the share of requests to a Service of the ClusterSet that each cluster gets. It is
+// pure. The member controllers write its inputs, and the agents make flows from its results.
 package requests
 
 import (
@@ -13,8 +13,8 @@ import (
 // MaxReady is how many endpoints one address stands for at most.
 const MaxReady = 1000
 
-// RoundReady returns the number of ready endpoints for other clusters: exact up to 16, above that rounded by at most a
-// sixteenth, so that not every Pod that comes or goes is a write in each cluster.
+// RoundReady returns the number of ready endpoints for other clusters. It is exact up to 16 and rounded by at most a
+// sixteenth above. Otherwise every Pod that comes or goes would cause a write in each cluster.
 func RoundReady(n int) int {
 	step := 1
 	for n > 16*step {
@@ -23,7 +23,7 @@ func RoundReady(n int) int {
 	return min((n+step/2)/step*step, MaxReady)
 }
 
-// ReadReady reads the annotation of a ResourceExport or an EndpointSlice; 0 for an empty one.
+// ReadReady reads the annotation of a ResourceExport or an EndpointSlice. It returns 0 if the annotation is empty.
 func ReadReady(value string) (int, error) {
 	if value == "" {
 		return 0, nil

@@ -33,8 +33,8 @@ const (
 )
 
 // checkLeader compares a join configuration with the leader before any object is made. The leader's API server has to
-// be reachable with the CA and the token, has to serve the kinds that members write, and would accept this member's
-// announcement.
+// be reachable with the CA and the token, has to serve the kinds that members write, and has to accept a trial of this
+// member's announcement.
 func (c Cluster) checkLeader(ctx context.Context, j *JoinConfig) error {
 	secret, err := c.tokenSecret(ctx, j)
 	if err != nil {

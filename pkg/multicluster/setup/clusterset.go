@@ -25,7 +25,8 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
-// Init makes the leader's ClusterSet. then does the caller's part. If then fails, Init removes the ClusterSet.
+// Init makes the leader's ClusterSet, and then calls then for the caller's part. If then fails, Init removes the
+// ClusterSet.
 func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID string, then func() error) error {
 	if err := CheckClusterID(clusterID); err != nil {
 		return fmt.Errorf("%w; correct --clusterid", err)
@@ -46,7 +47,7 @@ func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID stri
 	return nil
 }
 
-// clusterSet makes a ClusterSet. If one of its name exists, that is an error, since it belongs to another user.
+// clusterSet makes a ClusterSet. It returns an error if one of its name exists, which may belong to another user.
 func (m *made) clusterSet(ctx context.Context, set *mcv1alpha2.ClusterSet) error {
 	existed, err := m.create(ctx, "ClusterSet", set)
 	if existed && err == nil {
@@ -77,7 +78,7 @@ type JoinConfig struct {
 	TokenSecretFile string `json:"tokenSecretFile,omitempty"` // a manifest with one
 	// Secret is the manifest that followed in the same file.
 	Secret *corev1.Secret `json:"-"`
-	// SkipLeaderCheck joins without a request to the leader. Possibly only the member cluster can reach the leader.
+	// SkipLeaderCheck joins without a request to the leader, which possibly only the member cluster can reach.
 	SkipLeaderCheck bool `json:"-"`
 }
 
@@ -221,8 +222,8 @@ func (j *JoinConfig) Missing() error {
 const joinLimit = time.Minute
 
 // Join checks with the leader that it would accept this member. Then it makes the member's ClusterSet, and the Secret
-// with its token if that does not exist. It waits until the leader has accepted the member. If it fails, the error has
-// the controller's message about the ClusterSet.
+// with its token if that does not exist. It waits until the leader has accepted the member. If the leader does not
+// accept it, the error has the controller's message about the ClusterSet.
 func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	if err := j.Missing(); err != nil {
 		return err

@@ -26,8 +26,8 @@ const fieldManager = "tombolo-mc"
 const servedLimit = 30 * time.Second
 
 // Deploy applies a manifest to a cluster. For each object it prints whether it was created, configured or unchanged.
-// All objects with a Namespace have to be in this one. Otherwise a manifest for another Namespace would be installed in
-// part.
+// All objects of the manifest that have a Namespace have to be in the given one. Otherwise Deploy refuses it, so that a
+// manifest for another Namespace is not installed in part.
 func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest, namespace string) error {
 	all, err := Objects(manifest)
 	if err != nil {
@@ -115,8 +115,8 @@ const (
 )
 
 // Apply applies one object, and returns whether it was Created, Configured or Unchanged. It waits for a while until the
-// API server serves the object's kind. It returns Created with an error if the object did not exist before the request
-// that failed.
+// API server serves the object's kind. If a request fails and the object did not exist before, it returns Created
+// together with the error.
 func (c Cluster) Apply(ctx context.Context, objects dynamic.Interface, o *unstructured.Unstructured) (done string,
 	_ error) {
 	done, err := c.apply(ctx, objects, o)

@@ -1,4 +1,4 @@
-// Package setup makes and removes ClusterSets according to the documentation of `tombolo mc` and `antctl mc`. It makes
+// Package setup makes and removes ClusterSets, as the commands of `tombolo mc` and `antctl mc` are documented. It makes
 // tokens for members, and the ClusterSet in the leader and in members. If a command fails, it removes the objects that
 // it made.
 package setup
@@ -60,9 +60,9 @@ const undoLimit = 10 * time.Second
 // writeLimit is how long a request of Write may take.
 const writeLimit = 30 * time.Second
 
-// Write calls f, which sends one request that changes an object. If ctx ends meanwhile, the request is finished. The
-// API server may carry it out all the same, and an unknown change cannot be undone. If ctx has ended before, f is not
-// called.
+// Write calls f, which sends one request that changes an object. If ctx ends meanwhile, Write still waits for the
+// answer: the API server may carry out the request, and a change without an answer could not be undone. If ctx has
+// ended before, f is not called.
 func Write(ctx context.Context, f func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -78,7 +78,7 @@ type made struct {
 	back []func(context.Context) error
 }
 
-// create makes an object and records it. If the object exists, create leaves it and returns existed.
+// create makes an object and records it. If the object exists already, create does not change it and returns existed.
 func (m *made) create(ctx context.Context, kind string, o client.Object) (existed bool, _ error) {
 	switch err := Write(ctx, func(ctx context.Context) error { return m.Client.Create(ctx, o) }); {
 	case apierrors.IsAlreadyExists(err):
@@ -99,7 +99,8 @@ func (m *made) create(ctx context.Context, kind string, o client.Object) (existe
 	return false, nil
 }
 
-// undo undoes the changes, the latest first. It returns the error that caused it, joined with all further errors.
+// undo undoes the recorded changes, the latest first. It returns failed, which is the error that made it necessary,
+// joined with all further errors.
 func (m *made) undo(ctx context.Context, failed error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -126,7 +127,7 @@ func explain(verb, kind string, o client.Object, err error) error {
 	return fmt.Errorf("%s %s %s/%s: %w%s", verb, kind, o.GetNamespace(), o.GetName(), err, what)
 }
 
-// remedy returns the remedy for a request that an API server refuses, after a semicolon, or "".
+// remedy returns the remedy for a request that an API server has refused, after a semicolon, or "".
 func remedy(err error) string {
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 		return "; use a kubeconfig that may do so"
@@ -244,7 +245,7 @@ func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
 		namespace, strings.Join(names, ", "))
 }
 
-// membersLimit is how long members may take to sign off at the leader after their ClusterSets were deleted.
+// membersLimit is how long members may take to leave at the leader after their ClusterSets were deleted.
 const membersLimit = 20 * time.Second
 
 // IsMembersLeft reports whether the leader's webhook refuses because there are members.

@@ -32,8 +32,8 @@ const DefaultToken = "default-member-token"
 // An existing account is bound again. Without a cluster ID the account is not bound. Then the leader binds it to the
 // first cluster that announces itself with it.
 //
-// then does the caller's part, with the Secret in the form for the member cluster. If then fails, CreateToken removes
-// its objects, and binds the account as before.
+// CreateToken calls then for the caller's part, with the Secret in the form for the member cluster. If then fails,
+// CreateToken removes its objects, and binds the account as before.
 func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string,
 	then func(*corev1.Secret) error) error {
 	if err := c.checkToken(ctx, namespace, name, clusterID); err != nil {

@@ -126,7 +126,7 @@ func checkLeaders(r *run) error {
 	return errors.Join(faults...)
 }
 
-// checkRanges finds Service ranges of two clusters that meet, and Pod ranges if Pods are to reach each other.
+// checkRanges finds Service ranges of two clusters that overlap, and also Pod ranges if Pods have to reach each other.
 func checkRanges(r *run) error {
 	var faults []error
 	for i, a := range r.sites {
@@ -166,7 +166,7 @@ func (s *site) podToPod() bool {
 	return is
 }
 
-// checkRegistry asks the registry whether it is one. Images themselves may need the credentials of Nodes.
+// checkRegistry checks that the address is a registry. It pulls no image, since that may need the credentials of Nodes.
 func (r *run) checkRegistry(ctx context.Context) error {
 	if r.Registry == "" || r.SkipRegistryCheck {
 		return nil

@@ -34,7 +34,7 @@ type DownOptions struct {
 	Report func(cluster, line string)
 }
 
-// Down takes a ClusterSet down. All members leave, the leader deletes it, and the controllers that a set-up has
+// Down removes a ClusterSet. All members leave, the leader's ClusterSet is deleted, and controllers that a set-up has
 // installed are removed. The first cluster is the leader. Definitions, and objects of other installations, stay.
 func Down(ctx context.Context, clusters []Cluster, o DownOptions) error {
 	r, err := found(ctx, clusters, o)
@@ -72,8 +72,8 @@ func found(ctx context.Context, clusters []Cluster, o DownOptions) (*run, error)
 	return r, nil
 }
 
-// findSets reads the ClusterSets of a cluster by name, whatever its cluster ID there is. A Namespace without the
-// ClusterSet, but with another one, is a fault: its controller would be removed.
+// findSets reads the ClusterSets of a cluster by name, with any cluster ID. If a Namespace has another ClusterSet
+// instead, that is an error, since its controller would be removed.
 func (s *site) findSets(ctx context.Context) error {
 	var faults []error
 	for _, at := range s.setPlaces() {
@@ -200,8 +200,8 @@ func (s *site) leftOf(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// remove deletes the ClusterSet of a Namespace, and the tokens there. Tokens may be there without a ClusterSet if a
-// set-up was interrupted. The controller whose webhook has to allow it may be starting.
+// remove deletes the ClusterSet of a Namespace, and its tokens. There may be tokens without a ClusterSet if a set-up
+// was interrupted. The webhook of a controller has to allow the deletion, and that controller may still be starting.
 func (r *run) remove(ctx context.Context, s *site, namespace string) error {
 	err := r.answered(ctx, func() error { return s.setup.Remove(ctx, namespace, r.ClusterSet) })
 	if meta.IsNoMatchError(err) {
@@ -225,8 +225,8 @@ func (r *run) destroy(ctx context.Context, s *site) error {
 	}
 }
 
-// dismissAll removes announcements of members that have left. A member whose controller starts again while it leaves
-// does not remove its own.
+// dismissAll removes announcements of members that have left. If a member's controller restarts while the member
+// leaves, it does not remove its own announcement.
 func (r *run) dismissAll(ctx context.Context, leader *site) error {
 	for _, s := range r.sites {
 		if s.facts.memberSet == nil {

@@ -90,7 +90,7 @@ func checkVersion(info *apiversion.Info) error {
 	return nil
 }
 
-// checkRights asks whether this user may do everything: the set-up makes roles, which needs the rights in them.
+// checkRights checks whether this user has all rights: the set-up makes roles, which needs all rights in these roles.
 func checkRights(ctx context.Context, s *site) error {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}}}

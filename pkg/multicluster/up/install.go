@@ -119,8 +119,8 @@ func (s *site) render(ctx context.Context) error {
 // isHook reports whether an object is one that Helm makes for an action, such as a test.
 func isHook(o *unstructured.Unstructured) bool { return o.GetAnnotations()["helm.sh/hook"] != "" }
 
-// stays reports whether an object stays when a set-up is taken down: definitions, and the default Tiers, which the API
-// server does not let go.
+// stays reports whether an object stays when a set-up is taken down: definitions, and the default Tiers, whose deletion
+// is refused.
 func stays(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Tier"
 }
@@ -143,7 +143,7 @@ func isAgent(o *unstructured.Unstructured) bool { return o.GetLabels()[LabelPart
 
 // found returns the values that follow from the cluster itself.
 func (s *site) found() (values map[string]any, note string) {
-	// The Service kubernetes answers only once the agent runs, and the agent needs an API server before.
+	// The Service kubernetes answers only once the agent runs, and the agent needs an API server before that.
 	if s.facts.kubeProxy || len(s.facts.servers) == 0 || s.facts.agents != nil && !ours(s.facts.agents) {
 		return map[string]any{}, ""
 	}
@@ -154,8 +154,8 @@ func (s *site) found() (values map[string]any, note string) {
 	return values, "no kube-proxy: kubeAPIServerOverride is " + s.facts.servers[0] + ", antreaProxy.proxyAll is true"
 }
 
-// central returns the leader's values that keep it the central cluster, if it is. A leader without them would stop to
-// care for the copies of Namespaces.
+// central returns the leader's values for the central cluster, if it is one. Without these values an update would end
+// the copies of Namespaces.
 func (s *site) central(ctx context.Context) (values map[string]any, note string, _ error) {
 	m := &corev1.ConfigMap{}
 	err := s.setup.Client.Get(ctx, client.ObjectKey{Namespace: deploy.LeaderNamespace, Name: controllerConfig}, m)
@@ -241,8 +241,8 @@ func (s *site) namespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// apply applies the objects of a part, definitions first. Objects that the API server refuses for now, since a webhook
-// does not answer yet, are applied again.
+// apply applies the objects of a part, definitions first. It retries objects that the API server refuses because a
+// webhook does not answer yet.
 func (s *site) apply(ctx context.Context, p part) (done string, _ error) {
 	pending := slices.Clone(p.objects)
 	slices.SortStableFunc(pending, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
@@ -299,7 +299,8 @@ func forNow(err error) bool {
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsConflict(err)
 }
 
-// uninstallMade removes what this run has installed. Agents stay if one runs, or if it cannot be seen whether one does.
+// uninstallMade removes the objects that this run has installed. It leaves agents if one runs, or if it cannot find out
+// whether one does.
 func (r *run) uninstallMade(ctx context.Context, s *site) error {
 	var failed error
 	keep := false

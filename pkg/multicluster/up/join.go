@@ -25,11 +25,11 @@ import (
 const (
 	// hookLimit is how long the webhook of a controller that starts may take to answer.
 	hookLimit = time.Minute
-	// signOffLimit is how long a member that leaves again may take to sign off. It is a part of undoLimit.
+	// signOffLimit is how long a leaving member may take to remove its announcement. It is a part of undoLimit.
 	signOffLimit = 10 * time.Second
 	// seenLimit is how long clusters may take to receive each other's Gateways.
 	seenLimit = 3 * time.Minute
-	// gateways is the number of Nodes that a set-up chooses in each cluster: one, and one that takes over.
+	// gateways is the number of Nodes that a set-up chooses in each cluster: one, and another to replace it.
 	gateways = 2
 )
 
@@ -102,7 +102,7 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 	if !had {
 		r.done(func(ctx context.Context) error { return leader.setup.DeleteToken(ctx, deploy.LeaderNamespace, name) })
 	}
-	// A run that was interrupted may have left the Secret, and its token may be of an account that is gone.
+	// An interrupted run may have left the Secret, and its token may be of an account that no longer exists.
 	if err := s.removeToken(ctx, name); err != nil {
 		return err
 	}
@@ -123,9 +123,9 @@ func (r *run) joinOne(ctx context.Context, s *site) error {
 	})
 }
 
-// undoAnnouncement records that the announcement of a member is deleted, unless the leader has one already. The token
-// of the member is recorded later, so it is deleted earlier: without its token a member cannot announce
-// itself again.
+// undoAnnouncement adds the deletion of a member's announcement to the undo steps, unless the leader has the
+// announcement already. The step for the member's token is added later, so it is undone earlier. Without its token a
+// member cannot announce itself again.
 func (r *run) undoAnnouncement(ctx context.Context, id string) error {
 	leader := r.sites[0]
 	if err := leader.setup.Client.Get(ctx, client.ObjectKeyFromObject(announcement(id)), announcement(id)); err == nil {
@@ -146,7 +146,8 @@ func announcement(id string) *mcv1alpha1.MemberClusterAnnounce {
 		Name: multicluster.AnnounceName(id)}}
 }
 
-// signedOff gives the controller of a member that leaves time to withdraw its exports, and to sign off at this leader.
+// signedOff waits until the controller of a leaving member has withdrawn its exports and its announcement at this
+// leader, for a limited time.
 func (s *site) signedOff(ctx context.Context, id string) error {
 	var last error
 	err := until(ctx, signOffLimit, func() (bool, error) {
@@ -212,8 +213,8 @@ func isGateway(n *corev1.Node) bool {
 	return is
 }
 
-// toChoose returns the Nodes that are to become Gateways: the given ones, or some if no Node is annotated. Nodes of the
-// control plane, and Nodes that take no Pods, come last.
+// toChoose returns the Nodes that will become Gateways: the given ones, or a choice if no Node is annotated. Nodes of
+// the control plane, and Nodes that take no Pods, come last.
 func (s *site) toChoose() (names []string) {
 	if len(s.Gateways) > 0 {
 		return slices.DeleteFunc(slices.Clone(s.Gateways), func(name string) bool {

@@ -20,7 +20,8 @@ const pause = time.Second
 // errLimit is the error of until after its limit.
 var errLimit = errors.New("the time is over")
 
-// until calls f until it is done or fails. After the limit f is not called again: a request that has begun is finished.
+// until calls f until f is done or fails. After the limit it does not call f again, but waits for a request that has
+// begun.
 func until(ctx context.Context, limit time.Duration, f func() (done bool, _ error)) error {
 	start := time.Now()
 	return wait.PollUntilContextCancel(ctx, pause, true, func(context.Context) (bool, error) {
@@ -32,8 +33,8 @@ func until(ctx context.Context, limit time.Duration, f func() (done bool, _ erro
 	})
 }
 
-// running waits until Nodes are ready, and DaemonSets and Deployments of the set-up run. Each change of what it waits
-// for is reported.
+// running waits until Nodes are ready, and DaemonSets and Deployments of the set-up run. It reports each change of the
+// list of things that it waits for.
 func (s *site) running(ctx context.Context, report func(string)) error {
 	waits := ""
 	err := until(ctx, s.o.Limit, func() (bool, error) {
@@ -104,8 +105,8 @@ func (s *site) waitsFor(ctx context.Context) (string, error) {
 	return strings.Join(append(missing, s.stuck(ctx)...), ", "), nil
 }
 
-// lacks returns on how many Nodes a DaemonSet does not run yet, or "". If its Pods are replaced only after they were
-// deleted, Pods of an earlier version count.
+// lacks returns a text with the number of Nodes on which a DaemonSet does not run yet, or "". If its Pods are replaced
+// only after their deletion, Pods of an earlier version count too.
 func lacks(d *appsv1.DaemonSet) string {
 	want, run := d.Status.DesiredNumberScheduled, d.Status.NumberReady
 	if d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {

@@ -1,6 +1,5 @@
-// Package up sets up a ClusterSet over clusters that have nothing of it yet, and takes it down again. It checks all
-// clusters before it changes one, and removes what it made if it fails. A set-up that is repeated finishes an earlier
-// one.
+// Package up sets up a ClusterSet in clusters without Tombolo, and removes it again. It checks all clusters before it
+// changes one. If it fails, it removes the objects that it has made. A repeated set-up completes an earlier one.
 package up
 
 import (
@@ -37,7 +36,7 @@ const (
 	AnnotationChosen = "tombolo.io/gateway-chosen-by"
 
 	// AnnotationToken marks the ServiceAccount of a member's token that a set-up has made. It has the value mc-up. A
-	// set-up that fails removes such a token, also if an earlier one was interrupted after it had made the token.
+	// set-up that fails removes such a token, even one that an earlier, interrupted set-up has made.
 	AnnotationToken = "tombolo.io/token-made-by"
 
 	// InstalledBy is the value of LabelInstalledBy, AnnotationChosen and AnnotationToken.
@@ -58,10 +57,10 @@ func Scheme() *runtime.Scheme {
 type Cluster struct {
 	ID     string // in the ClusterSet
 	Config *rest.Config
-	// AgentValues and MemberValues are values of the charts tombolo and tombolo-multicluster. They count before the values
-	// that a set-up finds out.
+	// AgentValues and MemberValues are values of the charts tombolo and tombolo-multicluster. They have precedence over
+	// values that a set-up determines.
 	AgentValues, MemberValues map[string]any
-	// Gateways are the names of Nodes. If it is empty and no Node is annotated, the set-up chooses.
+	// Gateways are the names of Nodes to make Gateways. If it is empty and no Node is annotated, the set-up chooses.
 	Gateways []string
 }
 
@@ -70,11 +69,12 @@ type Options struct {
 	ClusterSet string
 	// DedicatedLeader keeps the first cluster from becoming a member too.
 	DedicatedLeader bool
-	// LeaderServer is the URL by which members reach the leader's API server; empty: the one in its kubeconfig.
+	// LeaderServer is the URL by which members reach the leader's API server. If it is empty, they use the URL in the
+	// leader's kubeconfig.
 	LeaderServer string
 	// SkipLeaderCheck joins members without a request from here to LeaderServer.
 	SkipLeaderCheck bool
-	// Registry and Tag are of the images. An empty Tag is the tag of the images of Version (version.Tag).
+	// Registry and Tag name the images. An empty Tag stands for the tag of the images of Version (version.Tag).
 	Registry, Tag string
 	// SkipRegistryCheck leaves out the request from here to the registry.
 	SkipRegistryCheck bool
@@ -174,7 +174,7 @@ func (l *lines) Write(text []byte) (int, error) {
 	}
 }
 
-// Plan checks all clusters, and returns a line for each thing that Run would do. It changes nothing.
+// Plan checks all clusters, and returns a line for each step of Run. It changes nothing.
 func Plan(ctx context.Context, clusters []Cluster, o Options) ([]string, error) {
 	r, err := open(clusters, o)
 	if err != nil {
@@ -205,7 +205,8 @@ func Plan(ctx context.Context, clusters []Cluster, o Options) ([]string, error) 
 	return plan, nil
 }
 
-// Run sets a ClusterSet up. The first cluster is its leader. If it fails, it removes what it made, unless Keep is set.
+// Run sets a ClusterSet up. The first cluster is its leader. If it fails, it removes the objects that it has made,
+// unless Keep is set.
 func Run(ctx context.Context, clusters []Cluster, o Options) error {
 	r, err := open(clusters, o)
 	if err != nil {
@@ -239,7 +240,7 @@ func each(sites []*site, f func(*site) error) error {
 	return errors.Join(failed...)
 }
 
-// together calls f for sites at the same time. If it fails for one, the others are given up.
+// together calls f for all sites at the same time. If one call fails, the others are cancelled.
 func (r *run) together(ctx context.Context, sites []*site, f func(context.Context, *site) error) error {
 	all, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -270,7 +271,7 @@ func (r *run) done(back func(context.Context) error) {
 	r.undone = append(r.undone, back)
 }
 
-// undo undoes the changes, the latest first, also after an interrupt. Agents that run stay, since Pods have their
+// undo undoes the changes, the latest first, even after an interrupt. Agents that run stay, since Pods have their
 // network from them.
 func (r *run) undo(ctx context.Context, failed error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)

@@ -36,14 +36,14 @@ func packetKinds() []string {
 	return []string{kindProbe, kindServices, kindMTU, kindPods, kindFailover, kindPolicy}
 }
 
-// kindOf returns the name of the check of a Result. It is the first word: "Services over IPv6 east to west" is of
-// services.
+// kindOf returns the kind of check from the name in a Result. It is the first word in lower case: "Services over IPv6
+// east to west" is of kind services.
 func kindOf(check string) string {
 	word, _, _ := strings.Cut(check, " ")
 	return strings.ToLower(word)
 }
 
-// CheckOnly returns an error if names are no names of checks, or if a run with these options leaves them out.
+// CheckOnly returns an error if Only has a name that is no check, or a check that these options exclude.
 func (o Options) CheckOnly() error {
 	for _, name := range o.Only {
 		if !slices.Contains(Kinds(), name) {
@@ -82,9 +82,9 @@ func (p Pair) Count(status string) (n int) {
 // pairsAtOnce is the number of pairs that are checked at a time. Each has five Pods or fewer in each of its clusters.
 const pairsAtOnce = 4
 
-// RunAll checks each two of the clusters, some pairs at a time, and returns the pairs in the order of the clusters. It
-// calls report, if that is not nil, with each result at once, one call at a time. Runs that are disruptive are one at
-// a time.
+// RunAll checks each pair of the clusters, several pairs at a time, and returns the pairs in the order of the clusters.
+// It calls report for each result as soon as there is one, unless report is nil. The calls do not overlap. Disruptive
+// runs do not overlap either.
 func RunAll(ctx context.Context, clusters []Cluster, o Options, report func(Pair, Result)) []Pair {
 	var all []Pair
 	var of [][2]Cluster

@@ -19,7 +19,8 @@ const (
 	watchFor = 20 * time.Second
 	// beforeLoss is how long they ask before.
 	beforeLoss = 3 * time.Second
-	// awayLeast is how long new connections may be lost at least: BFD takes as long with its interval for 1,000 Nodes.
+	// awayLeast is the least time for which lost connections are accepted. With its interval for 1,000 Nodes, BFD takes
+	// that long.
 	awayLeast = 3 * time.Second
 )
 
@@ -34,7 +35,7 @@ func (r *run) awayMost() time.Duration {
 	return most
 }
 
-// failovers takes the switch of one Gateway of each cluster away, one cluster after the other.
+// failovers interrupts the switch of one Gateway of each cluster, one cluster after the other.
 func (r *run) failovers(ctx context.Context, services [2][]netip.Addr) {
 	for to := range r.clusters {
 		from := 1 - to
@@ -52,8 +53,8 @@ func (r *run) failovers(ctx context.Context, services [2][]netip.Addr) {
 	}
 }
 
-// toLose returns the Node of a Gateway that another Gateway can replace, and that the server is not on; or the reason
-// why there is no such Node.
+// toLose returns the Node of a Gateway whose loss can be tested: another Gateway can replace it, and the server is on
+// another Node. Otherwise it returns the reason why there is no such Node.
 func (r *run) toLose(ctx context.Context, i int) (node, why string) {
 	var server corev1.Pod
 	if err := r.clusters[i].Client.Get(ctx, client.ObjectKey{Namespace: r.name, Name: "server"}, &server); err != nil {
@@ -75,7 +76,8 @@ func (r *run) toLose(ctx context.Context, i int) (node, why string) {
 	return node, ""
 }
 
-// failover has a client ask while the switch of a Gateway of the other cluster ends, and waits until that is back.
+// failover makes a client send requests while the switch of a Gateway of the other cluster restarts, and waits until
+// the switch is back.
 func (r *run) failover(ctx context.Context, from int, address netip.Addr, gateway string) (string, error) {
 	to := 1 - from
 	var pods corev1.PodList

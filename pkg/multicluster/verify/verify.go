@@ -50,9 +50,10 @@ type Options struct {
 	Namespace string        // of the members' controllers
 	Image     string        // of the probes; that of the agents when empty
 	Limit     time.Duration // for each thing that the clusters need time for
-	// Disruptive has the switch of a Gateway of each cluster start again, to see that the others carry on.
+	// Disruptive restarts the switch of a Gateway of each cluster, to check that the other Gateways continue.
 	Disruptive bool
-	// Only has names of checks, of Kinds; all if empty. Another check is reported if it fails and these need it.
+	// Only lists names of checks, as in Kinds. If it is empty, all checks run. A failed check that is not listed is
+	// reported if a listed one depends on it.
 	Only   []string
 	Report func(Result) // called with each result at once; may be nil
 	// Agent reads the settings of agents from the text of antrea-agent.conf.
@@ -91,7 +92,8 @@ type results struct {
 	wants  func(kinds ...string) bool // which checks are reported if they do not fail; nil for all
 }
 
-// Run checks two members. It takes away what it made, also when ctx ends; its error is what it could not take away.
+// Run checks two members. It removes the objects that it made, even if ctx ends. Its error names objects that it could
+// not remove.
 func Run(ctx context.Context, a, b Cluster, o Options) ([]Result, error) {
 	r := &run{Options: o, clusters: [2]Cluster{a, b}, name: "tombolo-verify-" + strings.ToLower(rand.Text()[:8])}
 	r.results = results{report: o.Report, wants: o.wants}
@@ -203,8 +205,8 @@ func passes(checks []named) bool {
 	return some
 }
 
-// settled looks at the objects until all is well, the limit has passed, or a check fails that needs an action:
-// a member that has just joined gets time, and one whose leader was slow to answer.
+// settled reads the objects until all checks pass, the limit has passed, or a check fails that needs an action. A
+// member that has just joined gets time, and so does one whose leader was slow to answer.
 func (r *run) settled(ctx context.Context) []named {
 	checks := r.look(ctx)
 	for end := time.Now().Add(r.Limit); time.Now().Before(end) && passes(checks); checks = r.look(ctx) {
@@ -217,7 +219,8 @@ func (r *run) settled(ctx context.Context) []named {
 	return checks
 }
 
-// look reads the objects of both clusters and checks them. After a check that fails it leaves out its dependents.
+// look reads the objects of both clusters and checks them. After a failed check it leaves out the checks that depend on
+// it.
 func (r *run) look(ctx context.Context) []named {
 	var all []named
 	good := true
@@ -495,7 +498,8 @@ func (r *run) wait(ctx context.Context, f func(context.Context) (bool, error)) e
 	return pods.Until(ctx, r.Limit, f)
 }
 
-// imported waits until one of the two has the other's Service, and returns its addresses there.
+// imported waits until one of the two clusters has imported the other's Service. It returns the Service's addresses in
+// the importing cluster.
 func (r *run) imported(ctx context.Context, at int) ([]netip.Addr, error) {
 	from := 1 - at
 	imported := &corev1.Service{ObjectMeta: r.meta(multicluster.ImportedPrefix + service(from))}
@@ -547,8 +551,8 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 	return answers, nil
 }
 
-// policy drops a client's requests by a policy over all clusters where the server is, and sees them refused, and
-// answered again without it, at each address of the server's Service.
+// policy applies a policy to the server that drops a client's requests, over the two clusters. It expects that requests
+// to each address of the server's Service are refused with the policy, and answered again without it.
 func (r *run) policy(ctx context.Context, from int, addresses []netip.Addr) (string, error) {
 	drop := &unstructured.Unstructured{}
 	drop.SetGroupVersionKind(schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1beta1", Kind: "NetworkPolicy"})

@@ -14,12 +14,12 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
-// waysLimit is how long ways may take to be reported as up: a way has to have been up for ten seconds, and a Gateway
-// reports a change at most every ten.
+// waysLimit is how long it may take until ways are reported as up. A way has to be up for ten seconds, and a Gateway
+// reports changes at most every ten seconds.
 const waysLimit = 30 * time.Second
 
-// ways checks those from one of the two to the other, and waits a little for them. Where one is down others carry the
-// packets, so this stops no other check.
+// ways checks the ways from one of the two clusters to the other, and waits a little for them. If a way is down, others
+// carry the packets, so the other checks go on.
 func (r *run) ways(ctx context.Context, from int) (detail string, err error) {
 	limited := *r
 	limited.Limit = min(r.Limit, waysLimit)
@@ -105,13 +105,13 @@ func (s state) reachable(other state) *mcv1alpha2.ClusterCondition {
 	return nil
 }
 
-// behindNAT reports whether tunnels of another cluster come from elsewhere than it announces.
+// behindNAT reports whether the tunnels of another cluster come from other addresses than it announces.
 func (s state) behindNAT(other state) bool {
 	return len(s.Sets) > 0 && BehindNAT(&s.Sets[0], other.id())
 }
 
-// BehindNAT reports whether tunnels of a cluster come to the member of a ClusterSet from elsewhere than it announces.
-// BFD may then not find ways that work.
+// BehindNAT reports whether tunnels of a cluster come to a member of the ClusterSet from other addresses than the
+// cluster announces. Then BFD may report working ways as down.
 func BehindNAT(set *mcv1alpha2.ClusterSet, id string) bool {
 	return set.Annotations[multicluster.AnnotationTunnelSources+id] != ""
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 )
 
-// markAnnounce records in an announcement the account that creates it. No later writer can
-// change the record. An announcement that an older version created has no record. The next account that writes it is
-// recorded then, except the controller's. The judge below refuses an account that may not have the announcement.
+// markAnnounce records in an announcement the account that creates it. No later writer can change the record. An
+// announcement that an older version created has no record. The next account that writes it is recorded then, except
+// the controller's. admitAnnounce refuses an account that may not write the announcement.
 func (h *handlers) markAnnounce(_ context.Context, req admission.Request) admission.Response {
 	var was, is mcv1alpha1.MemberClusterAnnounce
 	if err := h.decoder.DecodeRaw(req.Object, &is); err != nil {
@@ -101,8 +101,8 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 	return h.limits.admitAnnounce(req)
 }
 
-// checkAnnounceMeta returns the metadata that a member may not write into its announcement, or "". Only the leader adds
-// and removes its finalizer: without it a member's exports would outlive the member.
+// checkAnnounceMeta returns a text about metadata that a member may not write into its announcement, or "". Only the
+// leader adds and removes its finalizer: without it a member's exports would outlive the member.
 func checkAnnounceMeta(was, is *mcv1alpha1.MemberClusterAnnounce, size int) string {
 	if size > maxAnnounceBytes {
 		return fmt.Sprintf("it has %d bytes: expected at most %d", size, maxAnnounceBytes)

@@ -21,7 +21,7 @@ const (
 )
 
 // markEvent labels an Event of a member with the member's cluster ID. It replaces the label that the member sends. The
-// limit counts the label, and readers see the member in it.
+// limit counts Events by this label, and readers see from which member an Event is.
 func (h *handlers) markEvent(ctx context.Context, req admission.Request) admission.Response {
 	id, isMember, refusal := h.eventOf(ctx, req)
 	switch {

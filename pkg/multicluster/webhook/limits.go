@@ -21,23 +21,23 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// Limits of what one member may have in the Common Area. docs/multicluster-security.md lists them.
+// These are limits for one member in the Common Area. docs/multicluster-security.md lists them.
 const (
 	maxExports       = exportcheck.MaxExports
 	maxExportBytes   = exportcheck.MaxExportBytes
 	maxAnnounceBytes = 4 << 10 // of its MemberClusterAnnounce
-	// writeBytesPerSecond is how much a member may write for long, and maxWrittenBytes how much
-	// at once: each write is stored until the next compaction of etcd.
+	// writeBytesPerSecond is how much a member may write in the long run, and maxWrittenBytes how much in a burst: each
+	// write is stored until the next compaction of etcd.
 	writeBytesPerSecond = 1 << 20
 	maxWrittenBytes     = 64 << 20
-	// announcesPerSecond is how often a MemberClusterAnnounce may be written for long (members do
-	// every ten seconds), and maxAnnounces how often at once.
+	// announcesPerSecond is how often a MemberClusterAnnounce may be written in the long run, and maxAnnounces how often
+	// in a burst. Members write it every ten seconds.
 	announcesPerSecond = 1
 	maxAnnounces       = 60
 )
 
 // limits counts each member's objects in the Common Area. It counts only objects that the API server has stored. So
-// forged requests at the webhooks' port do not count.
+// forged requests to the webhooks' port do not count.
 type limits struct {
 	now func() time.Time
 
@@ -107,7 +107,8 @@ func (l *limits) admitAnnounce(req admission.Request) admission.Response {
 	return admission.Allowed("")
 }
 
-// announced counts one write of a MemberClusterAnnounce. A deleted one still counts, since it may be made again.
+// announced counts one write of a MemberClusterAnnounce. Writes before a deletion still count, since the member may
+// create it again.
 func (l *limits) announced(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,8 +210,8 @@ func (u *usage) count(s stored, by int) {
 // sizeAnnotation has the length of an object whose content is not kept in memory.
 const sizeAnnotation = "size"
 
-// measure replaces a ResourceExport by its name, its member and its length, and an announcement by
-// its name.
+// measure reduces a ResourceExport to its name, its member and its length, and an announcement to its name. The cache
+// needs no more.
 func measure(o any) (any, error) {
 	if a, ok := o.(*mcv1alpha1.MemberClusterAnnounce); ok {
 		small := &mcv1alpha1.MemberClusterAnnounce{TypeMeta: a.TypeMeta}
@@ -239,7 +240,7 @@ func sizeOf(re *mcv1alpha1.ResourceExport) stored {
 	return s
 }
 
-// watch keeps the counts while the manager runs. It runs in every replica, since each serves webhooks.
+// watch updates the counts while the manager runs. It runs in every replica, since each serves webhooks.
 func (l *limits) watch(mgr ctrl.Manager, namespace string) error {
 	watches, stop, err := kubeclient.ForWatches(mgr.GetConfig())
 	if err != nil {

@@ -145,7 +145,7 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 }
 
 // ofNamespace reports whether the imports of a kind are made for spec.namespace. For other kinds that field has at most
-// the Namespace of the member's controller: an Antrea member that moves writes another one into its ClusterInfo.
+// the Namespace of the member's controller, which changes if an Antrea member moves.
 func ofNamespace(kind string) bool {
 	return kind == multicluster.ServiceKind || kind == multicluster.EndpointsKind || multicluster.IsPolicy(kind)
 }
@@ -180,9 +180,9 @@ func (h *handlers) byAdministrator(req admission.Request) admission.Response {
 	return admission.Allowed("")
 }
 
-// checkMeta returns the metadata that a member may not write into an object, or "". If no controller removes a
-// finalizer or an owner, it would keep the object, and with it the member and the Namespace, from being deleted. With
-// an owner that does not exist the object is deleted.
+// checkMeta returns a text about metadata that a member may not write into an object, or "". A finalizer or an owner
+// that no controller removes would prevent the deletion of the object, the member and the Namespace. With an owner that
+// does not exist, the object is deleted.
 func checkMeta(was, is metav1.Object, finalizers ...string) string {
 	for _, f := range is.GetFinalizers() {
 		if !slices.Contains(finalizers, f) && !slices.Contains(was.GetFinalizers(), f) {

@@ -6,8 +6,8 @@
 // bound to, and acts for that member from then on. Admission records the account in the announcement, and the leader's
 // controller writes the binding (package binding).
 //
-// The webhooks write nothing. Any client that reaches their port can send them any request in any name. So an answer
-// must have no effect without the API server.
+// The webhooks write nothing. Any client that reaches their port can send them forged requests. So an answer must have
+// no effect unless the API server acts on it.
 package webhook
 
 import (
@@ -90,8 +90,8 @@ func (h *handlers) paths() map[string]admission.HandlerFunc {
 	return paths
 }
 
-// handlers answer the API server. Their reads are live, since a decision on an old state could give one ID to two
-// members.
+// handlers answer the API server. They read directly from the API server and not from a cache: a decision on an old
+// state could give one ID to two members.
 type handlers struct {
 	client    client.Reader
 	decoder   admission.Decoder

@@ -1,6 +1,5 @@
-// Package api is the agent's debug API: HTTP and JSON on a unix socket of the Node, read by
-// the tombolo command. The agent serves it, so these types are the whole agreement between
-// the two. Fields are added, never renamed or given another meaning.
+// Package api is the agent's debug API: HTTP and JSON on a unix socket of the Node, read by the tombolo command. These
+// types are all that the two have to agree about. Fields are added, never renamed or given another meaning.
 package api
 
 import (
@@ -18,8 +17,9 @@ const DefaultSocket = wire.DefaultRunDir + "/" + Socket
 // Paths of the API. All are read with GET; an answer other than 200 carries an Error.
 const (
 	// PathObserve answers with lines of JSON, each a record.Event. Query: follow=true goes on until the reader leaves;
-	// last=N begins with the newest N records that the filter takes, since=DURATION or a time (RFC 3339) with records from
-	// then on; connections=true records connections too while the reader follows; else words of record.Parse.
+	// last=N begins with the newest N records that the filter accepts; since=DURATION, or a time (RFC 3339), begins with
+	// records from then on; connections=true also records connections while the reader follows. All other keys are words
+	// of record.Parse.
 	PathObserve = "/v1/observe"
 
 	// PathFlows answers with FlowList. Query: table=NAME (as in the agent's program),
@@ -39,8 +39,8 @@ const (
 	// PathTraces answers with TraceList: the first packet of a connection, over each version of IP that is asked about and
 	// both ends have. Query: from, to, port, protocol and family as of PathWhy.
 	PathTraces = "/v1/traces"
-	// PathExplain answers with Explanation. Query: key=KEY, what a row of a derived table is called:
-	// "default/web" for a Service, a port's or a Node's name, a cluster's ID.
+	// PathExplain answers with Explanation. Query: key=KEY, the name of a row of a derived table: "default/web" for a
+	// Service, or the name of a port or a Node, or a cluster's ID.
 	PathExplain = "/v1/explain"
 )
 
@@ -115,8 +115,7 @@ type PortList struct {
 	Ports []Port `json:"ports"`
 }
 
-// Peer is where this Node sends traffic through a tunnel: another Node of the cluster, or
-// another cluster of the ClusterSet.
+// Peer is a destination of tunnels from this Node: another Node of the cluster, or another cluster of the ClusterSet.
 type Peer struct {
 	Kind     string   `json:"kind"` // Node or Cluster
 	Name     string   `json:"name"` // the Node's name or the cluster's ID
@@ -136,8 +135,8 @@ type Way struct {
 	Forwarding bool `json:"forwarding,omitempty"`
 	// Diagnostic is why the state changed last, in the words of RFC 5880.
 	Diagnostic string `json:"diagnostic,omitempty"`
-	// RemoteState and RemoteDiagnostic are the same of the far end, as its last packet had them. If the far end is silent,
-	// they are "down" and "No Diagnostic".
+	// RemoteState and RemoteDiagnostic are the same values for the far end, from its last packet. If no packets come, they
+	// are "down" and "No Diagnostic".
 	RemoteState      string `json:"remoteState,omitempty"`
 	RemoteDiagnostic string `json:"remoteDiagnostic,omitempty"`
 	// Flaps counts changes between up and not up since the port was made.
@@ -248,6 +247,6 @@ type Trace struct {
 // TraceList is the answer of PathTraces, IPv4 first.
 type TraceList struct {
 	Traces []Trace `json:"traces"`
-	// Networks are the decisions of networks of tenants, in words: one for each endpoint of a Service.
+	// Networks are the decisions of networks of tenants, as text: one for each endpoint of a Service.
 	Networks []string `json:"networks,omitempty"`
 }

@@ -1,10 +1,10 @@
 package api
 
-// PathHop answers with HopList: the way of a packet through this Node's switch, to where it leaves the switch or ends.
-// Nothing is sent. Query for a client's first packet: from, to, port, protocol, family and cluster as of PathWhy. Query
-// for a packet that another Node has sent here: the fields of HopNext, by their names in JSON; fromNode has the Node of
-// this cluster that has sent it, fromCluster the ID of another cluster. endpoint=ADDRESS chooses the endpoint of a
-// Service, if the choice is made here.
+// PathHop answers with HopList: the path of a packet through this Node's switch, up to where it leaves the switch or
+// ends. No packet is sent. Query for a client's first packet: from, to, port, protocol, family and cluster as of
+// PathWhy. Query for a packet that another Node has sent here: the fields of HopNext, by their names in JSON; fromNode
+// has the Node of this cluster that has sent it, fromCluster the ID of another cluster. endpoint=ADDRESS chooses the
+// endpoint of a Service, if the choice is made here.
 const PathHop = "/v1/hop"
 
 // HopList is the answer of PathHop: a Hop for each version of IP that is asked about and both ends have.
@@ -64,7 +64,7 @@ type HopEnd struct {
 	Table   string `json:"table"` // the last one that it meets
 	// To is the Pod, or the host, that gets the packet.
 	To string `json:"to,omitempty"`
-	// Reason is a word of record.Reasons, with the verdicts dropped and rejected. Message says it in words.
+	// Reason is a word of record.Reasons, for the verdicts dropped and rejected. Message is the reason as a sentence.
 	Reason   string   `json:"reason,omitempty"`
 	Message  string   `json:"message,omitempty"`
 	Rule     string   `json:"rule,omitempty"`
@@ -75,8 +75,8 @@ type HopEnd struct {
 
 // HopNext is the packet for the next Node.
 type HopNext struct {
-	// Node is a Node of this cluster. Without one, Cluster is the ID of another cluster, and Gateway the address of its
-	// Gateway that users know.
+	// Node is a Node of this cluster. If it is empty, Cluster is the ID of another cluster, and Gateway the address by
+	// which users know its Gateway.
 	Node    string `json:"node,omitempty"`
 	Cluster string `json:"cluster,omitempty"`
 	Gateway string `json:"gateway,omitempty"`

@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// Paths about the Node itself, and about the parts of the switch that no command shows. A bundle has them
-// (pkg/gather).
+// These are paths about the Node itself, and about parts of the switch that no command shows. Bundles contain their
+// answers (pkg/gather).
 const (
 	// PathMeters answers with MeterList.
 	PathMeters = "/v1/meters"
@@ -34,7 +34,8 @@ const (
 	// data, so the path is not in Reading.
 	PathCapture = "/v1/capture"
 	// PathLiveCapture answers with a pcapng stream, until the reader leaves. Query: spec=SPEC, the spec of a PacketCapture
-	// at a Pod of this Node, as JSON. Without captureConfig the number of packets has no limit. It is not in Reading.
+	// at a Pod of this Node, as JSON. Without captureConfig the number of packets has no limit. Like PathCapture it is not
+	// in Reading.
 	PathLiveCapture = "/v1/capture/live"
 )
 
@@ -121,8 +122,8 @@ type LinkList struct {
 	Links []Link `json:"links"`
 }
 
-// RouteList is the answer of PathRoutes: the routes of all tables and the rules that choose among them, as ip(8) words
-// them.
+// RouteList is the answer of PathRoutes: the routes of all tables, and the rules that choose among them, in the form of
+// ip(8).
 type RouteList struct {
 	Rules   []string `json:"rules"`
 	Routes  []string `json:"routes"`

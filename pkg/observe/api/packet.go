@@ -4,7 +4,7 @@ import "time"
 
 // Paths about a real packet that is followed. They are no paths of Reading, since they send packets and change flows.
 // Agents serve them on their own socket. With the feature gate Traceflow they also serve them to the relay, which asks
-// for objects of the kind Traceflow alone.
+// only for objects of the kind Traceflow.
 //
 // PathPacketWatch answers with lines of PacketEvent: Ready once the switch reports packets that are followed, then what
 // it has seen of the one. It goes on until the reader leaves, for PacketWatchLimit at most. Query: nonce, 16 digits of
@@ -68,14 +68,14 @@ type PacketSeen struct {
 	// NextNode or NextCluster is where it goes.
 	NextNode    string `json:"nextNode,omitempty"`
 	NextCluster string `json:"nextCluster,omitempty"`
-	// Table, Reason, Message, Rule and Policies are of a packet that was dropped or rejected, as of HopEnd.
+	// Table, Reason, Message, Rule and Policies are set for a packet that was dropped or rejected, as in HopEnd.
 	Table    string   `json:"table,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
 	Message  string   `json:"message,omitempty"`
 	Rule     string   `json:"rule,omitempty"`
 	Policies []string `json:"policies,omitempty"`
-	// Egress and Ingress are the rules that have let a packet pass that leaves: out of the client's Pod, and into the
-	// server's.
+	// Egress and Ingress are set for a packet that leaves. They are the rules that have let it pass: out of the client's
+	// Pod, and into the server's.
 	Egress  string `json:"egress,omitempty"`
 	Ingress string `json:"ingress,omitempty"`
 }

@@ -10,9 +10,9 @@ const (
 	PathIdentities = "/v1/identities"
 )
 
-// Counters are what the switch has counted at a rule since its flow was made. Policies judge the packets that open
-// a connection, and the later ones pass by them: so each packet that is counted is one that opens a connection,
-// repeats the attempt, or belongs to a connection that is judged again since policies have changed.
+// Counters are the switch's counters for a rule since its flow was made. Policies judge only packets that open a
+// connection; later packets bypass them. So each counted packet opens a connection, repeats the attempt, or belongs to
+// a connection that is judged again since policies have changed.
 type Counters struct {
 	Packets     uint64 `json:"packets"`
 	Bytes       uint64 `json:"bytes"`
@@ -64,14 +64,14 @@ type Denied struct {
 	Direction string `json:"direction"`
 	Packets   uint64 `json:"packets"`
 	Bytes     uint64 `json:"bytes"`
-	// Fragments is the number of dropped fragments of all Pods that rules with ports could not judge.
+	// Fragments is the number of dropped fragments of all Pods: rules with ports could not judge them.
 	Fragments uint64 `json:"fragments"`
 }
 
 // RuleList is the answer of PathRules, by policy, direction and index.
 type RuleList struct {
 	Rules []Rule `json:"rules"`
-	// Denied are the denied packets of all policies together; left out if one policy was asked for.
+	// Denied counts the denied packets of all policies together. It is omitted if the query names a policy.
 	Denied []Denied `json:"denied"`
 }
 
@@ -113,12 +113,12 @@ type WhyEnd struct {
 	Address string `json:"address,omitempty"`
 	Node    string `json:"node,omitempty"`    // of a Pod, or the Node itself
 	Cluster string `json:"cluster,omitempty"` // where it is another
-	// Network is the "namespace/name" of the VirtualNetwork that the address is in, of a further interface of a Pod.
+	// Network is set for an address of a further interface of a Pod. It is the "namespace/name" of its VirtualNetwork.
 	Network string `json:"network,omitempty"`
 	// ClusterSet is the number that the ClusterSet gives the labels of a client, if policies span clusters: the key of
 	// tunnels between them. 16777215 stands for labels without a number.
 	ClusterSet uint32 `json:"clusterSet,omitempty"`
-	// Addresses are the judged addresses of an end, if they are several: one of IPv4 and one of IPv6.
+	// Addresses are the judged addresses of an end if there are two: one of IPv4 and one of IPv6.
 	Addresses []string `json:"addresses,omitempty"`
 }
 
@@ -130,12 +130,13 @@ type WhyConnection struct {
 	Protocol string `json:"protocol"`
 	Port     uint16 `json:"port,omitempty"`
 	Allowed  bool   `json:"allowed"` // by all that this Node knows
-	// Stages are the decision for a Service, if one is asked at an address for clients outside, then egress of the
-	// client's Pod, then the networks' if one end is in a network of tenants, then ingress of the server's.
+	// Stages are the decisions in order. First comes the Service's, if the connection is to an address for clients
+	// outside. Then come egress of the client's Pod, the networks' if one end is in a network of tenants, and ingress of
+	// the server's Pod.
 	Stages []WhyStage `json:"stages"`
 }
 
-// UnknownPod is a peer with an address in a podCIDR of the cluster, of which no Pod is known.
+// UnknownPod is the identity of a peer with an address in a podCIDR of the cluster that no known Pod has.
 const UnknownPod = "unknown Pod"
 
 // DirectionNetwork is the direction of a stage in which networks of tenants decide.
@@ -148,7 +149,7 @@ type WhyStage struct {
 	Here      bool   `json:"here"`           // that is the Node that was asked
 	Allowed   bool   `json:"allowed"`
 	Reason    string `json:"reason"` // in words
-	// Service is judged for, with direction "service": by the policies that are applied to it, and its source ranges.
+	// Service is set with direction "service". It names the Service whose policies and source ranges are judged.
 	Service string `json:"service,omitempty"`
 	// Of the Pod that is judged for.
 	Pod      string   `json:"pod,omitempty"`

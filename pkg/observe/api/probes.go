@@ -12,7 +12,7 @@ const PathProbes = "/v1/probes"
 type Probes struct {
 	Node string    `json:"node"`
 	At   time.Time `json:"at"`
-	// Ways are the ways to other clusters whose far ends send probes back. Only a Gateway has some.
+	// Ways are the ways to other clusters whose far ends return probes. Only a Gateway has such ways.
 	Ways []ProbedWay `json:"ways"`
 	// Nodes are the other Nodes of the cluster, while a NodeLatencyMonitor asks for them.
 	Nodes []ProbedNode `json:"nodes,omitempty"`
@@ -26,7 +26,7 @@ type ProbedWay struct {
 	To     string `json:"to"`               // the address of its gateway, as in Peer.Ways
 	Paused bool   `json:"paused,omitempty"` // BFD reports the way down, and nothing is sent
 	ProbeResult
-	// Size is the largest packet that passed, of the sizes to MTU. It is 0 while it is not known. MTU is the size of the
+	// Size is the largest size of a probe that passed, up to MTU. It is 0 while it is not known. MTU is the size of the
 	// largest packet of a Pod.
 	Size   int        `json:"size"`
 	MTU    int        `json:"mtu"`
@@ -42,8 +42,8 @@ type ProbedNode struct {
 	LastReceived time.Time `json:"lastReceived,omitzero"` // when the newest reply came
 }
 
-// Limits of what is no fault of a way. A few lost probes are no sign of anything. In 300 ms a packet goes to the other
-// side of the earth and back.
+// These are limits up to which a way has no fault. A few lost probes are no sign of a fault. In 300 ms a packet goes to
+// the other side of the earth and back.
 const (
 	lossLimit    = 0.01
 	leastLosses  = 4
@@ -56,7 +56,7 @@ func (w ProbedWay) TooSmall() bool { return w.Size > 0 && w.Size < w.MTU }
 // LostOf300 is how many of the newest 300 probes were lost.
 func (r ProbeResult) LostOf300() int { return int(math.Round(r.Loss300 * float64(r.Samples))) }
 
-// Loses reports whether more than 1 % of the newest 300 probes were lost, and some of the newest 60.
+// Loses reports whether more than 1 % of the newest 300 probes were lost, and at least one of the newest 60.
 func (r ProbeResult) Loses() bool {
 	return r.LostOf300() >= leastLosses && r.Loss300 > lossLimit && r.Loss60 > 0
 }
@@ -70,7 +70,7 @@ type ProbeResult struct {
 	Lost uint64 `json:"lost"` // of these
 	Late uint64 `json:"late"` // of the lost ones: came after a second or later
 	Old  uint64 `json:"old"`  // answers to a probe that was answered, or is forgotten
-	// Samples is the number of probes that the following values are of: at most 300, the newest ones.
+	// Samples is the number of probes from which the following values are computed: at most the newest 300.
 	Samples int `json:"samples"`
 	// LostInRow is how many of the newest ones were lost in a row.
 	LostInRow int     `json:"lostInRow,omitempty"`

@@ -26,10 +26,10 @@ const (
 
 // Paths of the relay. It has PathObserve too, for all Nodes of the cluster.
 const (
-	// PathNodes answers with NodeList. PathNodes + "/NAME" + a path of Reading is what the agent of a Node answers.
+	// PathNodes answers with NodeList. PathNodes + "/NAME" + a path of Reading returns the answer of a Node's agent.
 	PathNodes = "/v1/nodes"
-	// PathMetrics has the relay's own metrics, and agents have theirs at this path. PathMetrics + "/nodes/NAME" has the
-	// metrics of a Node's agent.
+	// PathMetrics returns the relay's own metrics. Agents serve theirs at the same path. PathMetrics + "/nodes/NAME"
+	// returns the metrics of a Node's agent.
 	PathMetrics = "/metrics"
 	// PathTargets answers with the targets of a Prometheus server, for http_sd_configs.
 	PathTargets = "/sd"
@@ -37,8 +37,8 @@ const (
 	AskParameter = "ask"
 )
 
-// Reading are the paths that an agent serves through the relay. They are read with GET and change nothing, but that
-// PathObserve with connections=true has the switch report new connections.
+// Reading are the paths that an agent serves through the relay. They are read with GET and change nothing, except that
+// PathObserve with connections=true makes the switch report new connections.
 var Reading = []string{
 	PathObserve, PathFlows, PathGroups, PathPorts, PathPeers, PathStatus, PathTrace, PathTraces, PathExplain, PathPolicies,
 	PathRules, PathIdentities, PathWhy, PathMeters, PathOVSDB, PathLinks, PathRoutes, PathNFTables, PathGoroutines,

@@ -1,4 +1,5 @@
-// Package ended reads the connections that the kernel's connection tracking forgets, with their packets and bytes.
+// Package ended reads connections when the kernel's connection tracking forgets them, with their numbers of packets and
+// bytes.
 package ended
 
 import (
@@ -18,13 +19,13 @@ import (
 // Connection is a connection as the kernel tracks it, or has tracked it until now.
 type Connection struct {
 	Protocol uint8
-	// Client and Server are the ends as the server's packets have them. Server is behind the Service, if there is one.
-	// The ports are 0 for protocols without ports.
+	// Client and Server are the ends of the connection in packets to the server. If the connection was to a Service,
+	// Server is the endpoint. The ports are 0 for protocols without ports.
 	Client, Server netip.AddrPort
 	// Asked is the destination of the client's first packet.
 	Asked netip.AddrPort
 	Mark  uint32
-	// Sent and Received are from the client's view. Counted is false for a connection that began while
+	// Sent and Received are counted from the client's view. Counted is false for a connection that began while
 	// net.netfilter.nf_conntrack_acct was 0.
 	Sent, Received Counter
 	Counted        bool
@@ -47,8 +48,8 @@ const (
 	readBuffer   = 4 << 20 // some 5,000 events
 )
 
-// Listen begins to read the ends of the connections of a zone. The kernel filters by the zone, so connections of the
-// host cost the reader nothing. namespace is an open network namespace, or 0 for the thread's own one.
+// Listen begins to read the ends of connections of a zone. The kernel filters by the zone, so the host's connections
+// cost the reader nothing. namespace is an open network namespace, or 0 for the thread's own one.
 func Listen(zone uint16, namespace int) (*Events, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: namespace})
 	if err != nil {
@@ -90,8 +91,8 @@ func ofZone(zone uint16) ([]bpf.RawInstruction, error) {
 	})
 }
 
-// Read waits for connections that end. lost is how many ends the kernel has dropped before them, since the reader was
-// too slow, or are of an unknown form. After an error, the reader has to be closed.
+// Read waits for connections that end. lost is how many earlier ends are missing: the kernel has dropped them because
+// the reader was too slow, or their form is unknown. After an error, the reader has to be closed.
 func (e *Events) Read() (list []Connection, lost uint64, err error) {
 	messages, err := e.conn.Receive()
 	if errors.Is(err, unix.ENOBUFS) {
@@ -169,7 +170,7 @@ func of(f *conntrack.Flow) (Connection, error) {
 }
 
 // Tracked lists the connections of a zone that the kernel tracks now. The kernel filters by the zone from Linux 6.8 on;
-// before, the list of all zones is read.
+// with an older kernel the list of all zones is read.
 func Tracked(zone uint16, namespace int) ([]Connection, error) {
 	conn, err := conntrack.Dial(&netlink.Config{NetNS: namespace})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package follow follows a packet through the switches of Nodes, across clusters. It asks their agents by the way that
-// its caller gives: through API servers (cli/remote), or on their connections to the relay (observe/relay).
+// Package follow follows a packet through the switches of Nodes, across clusters. It reaches their agents in the way
+// that its caller provides: through API servers (cli/remote), or on their connections to the relay (observe/relay).
 package follow
 
 import (
@@ -36,7 +36,7 @@ type Agents interface {
 	Stream(ctx context.Context, node, path string, query url.Values, w io.Writer) error
 }
 
-// ErrNotConnected is wrapped by errors of Agents about a Node that may be asked at another place, or later.
+// ErrNotConnected is in errors of Agents about a Node that can possibly be asked elsewhere, or later.
 var ErrNotConnected = errors.New("the Node is not connected")
 
 // ErrRefused is wrapped by errors of Agents about a question that the agent has refused.
@@ -142,8 +142,8 @@ func (c *cluster) Ask(ctx context.Context, node string, query url.Values) (list 
 	return list, nil
 }
 
-// GatewayNode returns the Node of the Gateway with an address. If the cluster has one Gateway, it is meant by any
-// address, since other clusters may know an address of a NAT.
+// GatewayNode returns the Node of the Gateway with an address. If the cluster has only one Gateway, it returns that one
+// for any address, since other clusters may use the address of a NAT.
 func (c *cluster) GatewayNode(address string) (string, error) {
 	var known []string
 	for _, g := range c.gateways {

@@ -18,13 +18,13 @@ type Question struct {
 	From, To       string // namespace/name of a Pod or a Service, node/NAME, or an address
 	Port, Protocol string
 	Family         string // empty for each that both ends have
-	// FromCluster and ToCluster name the clusters of the ends, by context or ID. Empty: the cluster that has the Pod, and
-	// the client's.
+	// FromCluster and ToCluster name the clusters of the ends, by context or ID. If FromCluster is empty, it is the
+	// cluster that has the Pod. If ToCluster is empty, it is the client's cluster.
 	FromCluster, ToCluster string
 	Endpoint               string // Pod or address that a Service has to choose
 	Node                   string // where packets of an address outside of the clusters come in
-	// SrcPort and TTL are of a packet that is sent. 0: a random port, and 64. The identifier of an echo request is its
-	// SrcPort.
+	// SrcPort and TTL are values of a packet that is sent. 0 stands for a random port, and for a TTL of 64. The identifier
+	// of an echo request is its SrcPort.
 	SrcPort uint16
 	TTL     uint8
 	// TCPFlags are of a TCP packet that is sent; 0 for SYN.

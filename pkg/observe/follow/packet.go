@@ -28,7 +28,7 @@ const (
 	packetWait  = 3 * time.Second
 	// packetLinger is how long reports are waited for after the end of the packet was seen.
 	packetLinger = 300 * time.Millisecond
-	// A Node in foreign hands must not fill the reader's memory. A packet makes two reports on a Node.
+	// These bounds exist since a hostile Node must not fill the reader's memory. A packet causes two reports on a Node.
 	mostSightings = 32
 	maxReport     = 256 << 10 // bytes of a line
 	maxWord       = 256       // bytes of a name, an address or a rule
@@ -118,7 +118,7 @@ type watchTarget struct {
 	node string
 }
 
-// toWatch returns the Nodes to watch: all, or of many the Nodes that the packet should meet.
+// toWatch returns the Nodes to watch: all Nodes, or if there are many, the Nodes that the packet should meet.
 func (f *follower) toWatch(ctx context.Context, in *cluster, first api.Hop) (out []watchTarget, err error) {
 	for _, c := range f.clusters {
 		nodes, err := c.Agents.Nodes(ctx)
@@ -159,7 +159,8 @@ type sentPacket struct {
 	watched map[string]bool // by cluster ID and Node
 }
 
-// mark chooses a nonce for the packet in ovs-ofctl's text, and a port where the question leaves it open.
+// mark chooses a nonce for the packet, which it adds to the packet's text, and a source port if the question leaves it
+// open.
 func (p *sentPacket) mark(text string, q Question, deliver bool) error {
 	var nonce [8]byte
 	_, _ = rand.Read(nonce[:]) // never fails
@@ -233,7 +234,7 @@ func (p *sentPacket) watch(ctx context.Context, targets []watchTarget) (done fun
 	return running.Wait
 }
 
-// watchPacket calls add with each line of an agent. An agent that is not ready in time is not waited for.
+// watchPacket calls add with each line of an agent. It does not wait for an agent that is not ready in time.
 func (t watchTarget) watchPacket(ctx context.Context, query url.Values, add func(api.PacketEvent)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -23,8 +23,8 @@ type Traceflow struct {
 	CapturedPacket *crdv1beta1.CapturedPacket `json:"capturedPacket,omitempty"`
 }
 
-// SendTraceflow sends a packet between two ends of a cluster, and follows it. If no protocol is given, the packet is an
-// echo request, or of a Service's protocol.
+// SendTraceflow sends a packet between two ends of a cluster, and follows it. Without a protocol the packet is an echo
+// request, or has the protocol of the Service.
 func SendTraceflow(ctx context.Context, all []Cluster, q Question) (PacketAnswer, error) {
 	if q.Protocol == "" && q.Port == "" {
 		echo, err := pings(ctx, all, q)
@@ -65,8 +65,8 @@ func TraceflowOf(a PacketAnswer, q Question) Traceflow {
 // StatusOf returns the path of a packet as the status of a Traceflow. If the path meets several clusters, Nodes are
 // named as cluster/Node.
 //
-// A path whose end no Node has seen is Failed. A packet that has left for another cluster, or for an address outside of
-// all clusters, has left the network: the path is known.
+// A path whose end no Node has seen is Failed. If the packet has left for another cluster, or for an address outside of
+// all clusters, its path is complete too.
 func StatusOf(a PacketAnswer) crdv1beta1.TraceflowStatus {
 	out := crdv1beta1.TraceflowStatus{Phase: crdv1beta1.TraceflowSucceeded, DataplaneTag: api.PacketDSCP}
 	visits := a.Path.Visits

@@ -11,7 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 )
 
-// OneSided is the verdict of a connection of which a Node or a cluster on its path has no record.
+// OneSided is the verdict of a connection if a Node or a cluster on its path has no record of it.
 const OneSided = "one-sided"
 
 const (
@@ -27,15 +27,16 @@ type Recorded struct {
 	record.Event
 }
 
-// Leg is the part of a connection between two Pods or Gateways, in one cluster. No Node of it translates the client's
-// address.
+// Leg is the part of a connection in one cluster, between two Pods or Gateways. No Node in a Leg translates the
+// client's address.
 type Leg struct {
 	Cluster string   `json:"cluster"` // as the user names it
 	Nodes   []string `json:"nodes"`   // in the order that the connection meets them
-	// Record has the rules of all Nodes. If a packet was dropped, it is the record of the drop. If the connection has
-	// ended, it has a Life.
+	// Record is the joined record of all Nodes, with all of their rules. If a packet was dropped, it is the record of the
+	// drop. If the connection has ended, it has a Life.
 	Record record.Record `json:"record"`
-	// Candidates is how many connections of the next cluster this leg could go on as. It is 1 if the path is certain.
+	// Candidates is the number of connections in the next cluster that may be the continuation of this leg. It is 1 if the
+	// path is certain.
 	Candidates int `json:"candidates,omitempty"`
 
 	ended []string  // the Nodes that have sent an end
@@ -62,8 +63,8 @@ func addrPort(e record.End) netip.AddrPort {
 }
 
 // Connections joins records of Nodes of several clusters to the paths of their connections, in the order of their time.
-// A Gateway that translates the client's address begins another leg. It is found by the destination that the leg before
-// has chosen, the client's port, and the time.
+// At a Gateway that translates the client's address, another leg begins. It is found by the destination that was chosen
+// in the previous leg, the client's port, and the time.
 func Connections(list []Recorded) (out []ConnectionPath) {
 	legs := legsOf(list)
 	for _, l := range legs {
@@ -115,7 +116,8 @@ func (r Recorded) began() time.Time {
 	return r.Record().Time
 }
 
-// has reports whether a record with the tuple of a leg is of its connection. Later connections may have the same tuple.
+// has reports whether a record belongs to the connection of a leg with the same tuple. Later connections may have the
+// same tuple.
 func (l *Leg) has(r Recorded) bool {
 	since := r.began().Sub(l.Record.Time).Abs()
 	switch {

@@ -1,6 +1,5 @@
-// Package hops joins the answers of agents about a packet to its path through Nodes and clusters. It is pure: the
-// caller
-// asks the agents.
+// Package hops joins the answers of agents about a packet into its path through Nodes and clusters. It is pure: the
+// caller asks the agents.
 package hops
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// maxHops is the longest path that is followed. Between two clusters a packet meets four Nodes at most.
+// maxHops is the longest path that is followed, in Nodes. Between two clusters a packet meets at most four Nodes.
 const maxHops = 16
 
 // Verdicts of a path, in addition to the verdicts of api.HopEnd.

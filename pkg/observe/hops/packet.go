@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// Verdicts of the path of a real packet, in addition to the verdicts of api.HopEnd and OutOfSight.
+// These are verdicts of the path of a real packet, in addition to the verdicts of api.HopEnd and OutOfSight.
 const (
 	Lost   = "lost"   // it was sent to a Node that has not seen it, or a Node has seen it come and not go
 	Unseen = "unseen" // the first switch has not reported it
@@ -37,8 +37,8 @@ type PacketPath struct {
 	End    End     `json:"end"`
 }
 
-// Join joins what Nodes have seen of a packet to its path from the Node that has sent it. Clocks of Nodes may differ,
-// so the order is of the addresses of tunnels. watched reports whether a Node of a cluster was watched.
+// Join joins the reports of Nodes about a packet into its path, which begins at the sender's Node. Clocks of Nodes may
+// differ, so the order follows from the addresses of tunnels. watched reports whether a Node of a cluster was watched.
 func Join(cluster, node string, seen []Sighting, watched func(id, node string) bool) PacketPath {
 	rest := visits(seen)
 	var out PacketPath

@@ -20,8 +20,8 @@ import (
 type Flow struct {
 	*record.Record
 	EndReason Reason
-	// Sent and Received are since the beginning, from the client's view. SentDelta and ReceivedDelta are since the last
-	// record of the connection.
+	// Sent and Received are totals since the beginning, from the client's view. SentDelta and ReceivedDelta are the growth
+	// since the last record of the connection.
 	Sent, Received           record.Traffic
 	SentDelta, ReceivedDelta record.Traffic
 	Began                    time.Time
@@ -128,8 +128,8 @@ const (
 	antrea  = registry.AntreaEnterpriseID
 )
 
-// elementsOf are the elements of a template. Antrea's come first, in the order of its flow exporter. At the end
-// are the labels, the cluster's ID and the direction.
+// elementsOf returns the elements of a template. First come the elements of Antrea's flow exporter, in its order. The
+// labels, the cluster's ID and the direction follow.
 func elementsOf(six bool) []element {
 	family := "IPv4"
 	if six {
@@ -205,7 +205,7 @@ func (f *prepared) flowType() uint8 {
 	return otherNode
 }
 
-// direction is 1 if the packets leave a Pod of the exporting Node, and 0 if they come to one.
+// direction returns 1 if the packets leave a Pod of the exporting Node, and 0 if they go to one.
 func (f *prepared) direction() uint8 {
 	if f.From.Node == f.Node {
 		return 1
@@ -221,7 +221,8 @@ func clusterLabel(e record.End) string {
 	return `{"multicluster.tombolo.io/cluster":` + strconv.Quote(strings.ToValidUTF8(e.Cluster, "")) + `}`
 }
 
-// maxText is how long a text may be. Names of Kubernetes are shorter; some rules' names come from other programs.
+// maxText is the longest text in a record. Names of Kubernetes are shorter, but names of rules may come from other
+// programs.
 const maxText = 1024
 
 // cut makes a text valid and not too long.
@@ -295,7 +296,7 @@ func NewEncoder(domain uint32, cluster string) (*Encoder, error) {
 	return e, nil
 }
 
-// Templates returns the messages with the templates. sequence is the number of data records before them.
+// Templates returns the messages with the templates. sequence is the number of data records that were sent before them.
 func (e *Encoder) Templates(now time.Time, sequence uint32) (out [][]byte) {
 	for _, t := range e.templates {
 		b := append(make([]byte, messageHeader, messageHeader+len(t.set)), t.set...)
@@ -314,9 +315,9 @@ func (e *Encoder) header(b []byte, now time.Time, sequence uint32) {
 	binary.BigEndian.PutUint32(b[12:], e.domain)
 }
 
-// Message makes a message of at most limit bytes of the first flows, in the memory of b. It ends at a flow of another
-// version of IP. used is how many flows it has used up. bad of them cannot be sent, and are left out. If all are bad,
-// the message is nil.
+// Message makes a message of the first flows, of at most limit bytes, in the memory of b. It ends before a flow of
+// another version of IP. used is the number of flows that it has handled. It leaves out bad ones of these, which cannot
+// be sent. If all are bad, the message is nil.
 func (e *Encoder) Message(b []byte, flows []Flow, limit int, now time.Time, sequence uint32) (
 	out []byte, used, bad int,
 ) {

@@ -30,7 +30,7 @@ const (
 	tcpMessage    = 65535
 )
 
-// loadRegistry loads the library's elements, which are global. A second load would be a race.
+// loadRegistry loads the library's elements once. They are global, so loading them again would be a data race.
 var loadRegistry = sync.OnceFunc(registry.LoadRegistry)
 
 // Options are the options of an exporter.
@@ -45,8 +45,8 @@ type Options struct {
 	Backoff time.Duration // the first one; backoffFrom if it is 0
 }
 
-// Exporter sends flows to a collector. A collector that is away or slow delays nothing: flows wait in a queue that is
-// bounded, and the oldest are dropped and counted.
+// Exporter sends flows to a collector. A collector that is unavailable or slow delays nothing. Flows wait in a bounded
+// queue. If it is full, the oldest are dropped and counted.
 type Exporter struct {
 	Options
 	wake chan struct{}

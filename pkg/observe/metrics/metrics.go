@@ -1,4 +1,5 @@
-// Package metrics exposes what engines of derived tables and writers do, alike in agent, leader and member.
+// Package metrics exposes counters and times of engines of derived tables and of writers. Agent, leader and member use
+// the same metrics.
 package metrics
 
 import (
@@ -56,8 +57,8 @@ func (t *Tables) Collect(to chan<- prometheus.Metric) {
 	t.pass.Collect(to)
 }
 
-// NewWrites returns a histogram of the time that writes to API servers take, by where they go ("cluster",
-// "leader") and whether they succeed.
+// NewWrites returns a histogram of the time that writes to API servers take, by the target ("cluster", "leader") and by
+// success.
 func NewWrites() *Writes {
 	return &Writes{prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "tombolo_write_seconds", Help: "Time that writes to API servers take.",
@@ -68,7 +69,7 @@ func NewWrites() *Writes {
 // Writes is what NewWrites returns.
 type Writes struct{ *prometheus.HistogramVec }
 
-// To returns what is to be called after each write to a server; it is what retry.Options take.
+// To returns a function to be called after each write to a server, in the form that retry.Options need.
 func (w *Writes) To(server string) func(took time.Duration, err error) {
 	return func(took time.Duration, err error) {
 		result := "success"
@@ -81,7 +82,7 @@ func (w *Writes) To(server string) func(took time.Duration, err error) {
 
 // Hops of a change from a Service in one cluster to the flows in another, in their order. One process with one clock
 // measures each hop: from the pass that read the change until its result is written, or confirmed by the switch. The
-// API servers' watches lie between the hops.
+// time that API servers' watches take is not in any hop.
 const (
 	ServiceToExport  = "service_to_export"  // member: a Service or its endpoints, until the leader has the ResourceExport
 	ExportToImport   = "export_to_import"   // leader: a ResourceExport, until the ResourceImport is written
@@ -103,8 +104,8 @@ func NewPropagation() *Propagation {
 // Took notes one change.
 func (p *Propagation) Took(hop string, d time.Duration) { p.WithLabelValues(hop).Observe(d.Seconds()) }
 
-// Expose registers collectors until the returned function is called. It leaves out collectors that a registry has
-// already, as when tests run several controllers in one process.
+// Expose registers collectors until the returned function is called. It leaves out collectors that the registry has
+// already, which happens in tests with several controllers in one process.
 func Expose(r prometheus.Registerer, collectors ...prometheus.Collector) (stop func()) {
 	var registered []prometheus.Collector
 	for _, c := range collectors {

@@ -42,8 +42,8 @@ type Pings struct {
 	foreign uint64
 }
 
-// target is the state of one address. At most one request is on its way, since the time between two is not shorter than
-// Timeout.
+// target is the state of one address. At most one request waits for its reply, since the time between two requests is
+// at least Timeout.
 type target struct {
 	Target
 	nonce   uint64
@@ -61,8 +61,8 @@ func NewPings(nonce func() uint64) *Pings {
 	return &Pings{nonce: nonce, targets: map[netip.Addr]*target{}}
 }
 
-// Set sets the targets, and the time between two requests to each. It is a second at least, and so long that a second
-// has at most pingsPerSecond of them. Targets that stay keep their results.
+// Set sets the targets, and the time between two requests to each. The time is raised to at least a second, and further
+// if more than pingsPerSecond requests a second would be sent. Targets that stay keep their results.
 func (p *Pings) Set(now time.Time, targets []Target, every time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *Pings) Unsent(one Ping) {
 	}
 }
 
-// Take takes a reply. Its error is one of ErrForeign, ErrLate and ErrOld if it is no sample.
+// Take handles a reply. If the reply gives no sample, the error is ErrForeign, ErrLate or ErrOld.
 func (p *Pings) Take(reply Ping, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

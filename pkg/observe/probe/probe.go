@@ -16,8 +16,8 @@ import (
 const (
 	// Timeout is when a probe counts as lost.
 	Timeout = time.Second
-	// interval is the time between two probes of a way. With more than fastWays ways it grows, so that there are as many
-	// probes a second as with these.
+	// interval is the time between two probes of a way. With more than fastWays ways it is longer, so that the number of
+	// probes a second does not grow further.
 	interval = time.Second
 	fastWays = 40
 	// smallSize is the size of the probes that measure time and loss.

@@ -109,7 +109,7 @@ func lossOf(list []uint32) float64 {
 	return float64(lost) / float64(max(1, len(list)))
 }
 
-// quantile returns the value in seconds that a part q of the ordered values does not exceed.
+// quantile returns the value, in seconds, that a share q of the ordered values does not exceed.
 func quantile(ordered []uint32, q float64) float64 {
 	if len(ordered) == 0 {
 		return 0

@@ -13,8 +13,8 @@ const (
 	maxSearches = 4
 )
 
-// sizing finds the largest packet that passes a way. It tries the MTU first, then the size that passed before, and then
-// halves the range between a size that passes and one that does not.
+// sizing finds the largest packet that passes a way. It tries the MTU first, then the size that passed earlier. After
+// that it halves the range between a size that passes and a size that does not.
 type sizing struct {
 	mtu   int
 	known int       // the result; 0 before the first one
@@ -58,7 +58,7 @@ func (s *sizing) passed(size int, now time.Time) {
 	s.proceed(now)
 }
 
-// missed is called after the loss of a probe, with the number of probes of its size that are on their way.
+// missed is called when a probe was lost. pending is the number of probes of the same size whose result is still open.
 func (s *sizing) missed(size, pending int, now time.Time) {
 	if !s.active || size != s.size || s.tries < sizeTries || pending > 0 {
 		return

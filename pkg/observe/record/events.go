@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// Events calls add with each event that read writes as a line of JSON, the answer for api.PathObserve. It returns after
-// read has returned.
+// Events calls add with each event of an answer for api.PathObserve. read writes the answer, each event as a line of
+// JSON. Events returns after read has returned.
 func Events(ctx context.Context, read func(io.Writer) error, add func(Event)) error {
 	reader, writer := io.Pipe()
 	defer context.AfterFunc(ctx, func() { _ = writer.CloseWithError(ctx.Err()) })()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Filter chooses records. Conditions of different words all have to hold. Of several conditions of one word, one has to
-// hold. The zero Filter takes all records.
+// Filter selects records. Of conditions with different words, all have to hold. Of several conditions with the same
+// word, one has to hold. The zero Filter accepts all records.
 type Filter struct{ words map[string][]condition }
 
 // condition is a value that a word has to have.
@@ -55,7 +55,7 @@ func Words() (out [][2]string) {
 	return out
 }
 
-// Parse reads a filter from a query. others are keys of the query that are no words. Its errors name the known words.
+// Parse reads a filter from a query. It ignores the keys in others. Its errors list the known words.
 func Parse(query url.Values, others ...string) (Filter, error) {
 	f := Filter{map[string][]condition{}}
 	for key, values := range query {
@@ -99,8 +99,8 @@ func (f Filter) Takes(r *Record) bool {
 	return true
 }
 
-// Is reports whether an end is meant by "namespace/", "namespace/pod", the beginning of a Pod's name, an address or a
-// range.
+// Is reports whether a text denotes an end. The text is "namespace/", "namespace/pod", the beginning of a Pod's name,
+// an address or a range.
 func (e End) Is(text string) bool {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		ip, err := netip.ParseAddr(e.IP)
@@ -112,8 +112,8 @@ func (e End) Is(text string) bool {
 	return e.Pod != "" && named(e.Namespace+"/"+e.Pod, text)
 }
 
-// named reports whether a text means an object: it is "namespace/", "namespace/name", a name, or the name without the
-// hashes that a Deployment gives its Pods.
+// named reports whether a text denotes an object: "namespace/", "namespace/name", a name, or a name without the hashes
+// that a Deployment adds to its Pods' names.
 func named(object, text string) bool {
 	if object == "" {
 		return false

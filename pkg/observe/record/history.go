@@ -7,7 +7,7 @@ import (
 )
 
 // History keeps the newest events up to a number of bytes. Any number of readers follow it, each at its own speed. A
-// reader never delays the writer: a slow one misses events, and gets their number.
+// reader never delays the writer. A slow reader misses events, and gets the number of missed ones.
 type History struct {
 	mu      sync.Mutex
 	limit   int
@@ -76,8 +76,8 @@ func (h *History) Next() uint64 {
 // readAtOnce is how many events Read returns at most.
 const readAtOnce = 512
 
-// Read returns events from a number on, the number to go on with, and how many were gone before they could be read.
-// changed is closed when there are more.
+// Read returns the events from a number on, the number to continue with, and how many events were dropped before they
+// could be read. changed is closed when there are more events.
 func (h *History) Read(from uint64) (list []Event, next, lost uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,8 +91,8 @@ func (h *History) Read(from uint64) (list []Event, next, lost uint64, changed <-
 	return list, max(from, end), lost, h.changed
 }
 
-// Last returns the number of the oldest of the newest n events that a filter takes and that are not older than since. A
-// negative n is no bound.
+// Last returns the number of the oldest event to begin with: the first of the newest n events that a filter accepts and
+// that are not older than since. A negative n means no bound.
 func (h *History) Last(n int, since time.Time, f Filter) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// MergeWait is how long a Merger waits for the records that other Nodes have of a connection.
+// MergeWait is how long a Merger waits for records of the same connection from other Nodes.
 const MergeWait = 500 * time.Millisecond
 
-// Merger sorts the events of several Nodes by time, and makes one record of the records that several Nodes have of one
-// connection. It holds each event for a time.
+// Merger sorts the events of several Nodes by time, and joins the records of one connection from several Nodes into
+// one. It holds each event for some time.
 type Merger struct {
 	Wait time.Duration // MergeWait if it is 0
 
@@ -25,7 +25,8 @@ type waiting struct {
 	came time.Time
 }
 
-// tuple is what the records of one connection have in common on all Nodes that do not translate it.
+// tuple is the part that records of one connection have in common on all Nodes, except on Nodes that translate the
+// connection.
 type tuple struct {
 	protocol string
 	from, to address
@@ -36,8 +37,8 @@ type address struct {
 	port uint16
 }
 
-// Add takes an event that has come at a time. Nodes forget one connection at different times. So of several Nodes only
-// the end comes out that the Node has sent which speaks for the connection.
+// Add accepts an event that came at a time. Nodes forget a connection at different times. So if several Nodes report
+// its end, the output has only the report of the Node that is responsible for the connection.
 func (m *Merger) Add(e Event, came time.Time) {
 	m.from(e)
 	if r := e.Connection; r != nil {
@@ -71,8 +72,8 @@ func (m *Merger) from(e Event) {
 	m.several = m.several || node != "" && node != m.first
 }
 
-// sameAs reports whether a record of the same tuple is of the same connection: another Node has seen it at nearly the
-// same time.
+// sameAs reports whether a record with the same tuple is of the same connection: it is of another Node, and has nearly
+// the same time.
 func (r *Record) sameAs(o *Record) bool {
 	return r.Node != o.Node && !slices.Contains(r.Nodes, o.Node) && r.Time.Sub(o.Time).Abs() < MergeWait
 }

@@ -1,5 +1,6 @@
 // Package record has the records of connections and of dropped packets, the filters that choose among them, and the
-// history that keeps them. It is pure: agents fill it, the agent's debug API and the tombolo command read it.
+// history that keeps them. It is pure. Agents fill the history, and the agent's debug API and the command tombolo read
+// it.
 package record
 
 import "time"
@@ -34,7 +35,7 @@ type Begin struct {
 	Connections bool `json:"connections"`
 }
 
-// Missing counts records that a Node has lost. The switch's meters have dropped the copy, a queue was full, or the
+// Missing counts records that a Node has lost: a meter of the switch has dropped the copy, a queue was full, or the
 // reader was too slow.
 type Missing struct {
 	Node string    `json:"node"`
@@ -43,8 +44,8 @@ type Missing struct {
 	Why  string    `json:"why"`
 }
 
-// Nodes states how many Nodes answer, in an answer of the relay. It comes after the answers' first lines, and when it
-// changes.
+// Nodes is the number of Nodes that answer, in an answer of the relay. It is sent after the first lines of the Nodes'
+// answers, and when it changes.
 type Nodes struct {
 	Answering int      `json:"answering"`
 	All       int      `json:"all"`
@@ -69,10 +70,10 @@ type Record struct {
 	Protocol string    `json:"protocol"` // TCP, UDP, SCTP, ICMP, ICMPv6, or a number
 	From     End       `json:"from"`
 	To       End       `json:"to"` // behind the Service, if an endpoint was chosen
-	// Service is the Service that the client asked, as namespace/name. Asked is its address and port.
+	// Service is the Service to which the client connected, as namespace/name. Asked is its address and port.
 	Service string `json:"service,omitempty"`
 	Asked   string `json:"asked,omitempty"`
-	// Reason is a word of Reasons. Message says it in words, with the policies that isolate the Pod.
+	// Reason is a word of Reasons. Message is the reason as a sentence, with the policies that isolate the Pod.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Table   string `json:"table,omitempty"` // of the switch, where the packet ended
@@ -80,17 +81,18 @@ type Record struct {
 	Policies []string `json:"policies,omitempty"`
 	// Rule has dropped or rejected the packet.
 	Rule *Rule `json:"rule,omitempty"`
-	// Egress and Ingress are the rules that let a connection out of the client's Pod and into the server's. A Node knows
-	// the rules for its own Pods.
+	// Egress and Ingress are the rules that let a connection out of the client's Pod and into the server's. A Node has the
+	// rules for its own Pods only.
 	Egress  *Rule `json:"egress,omitempty"`
 	Ingress *Rule `json:"ingress,omitempty"`
 	// Way is the far end of the tunnel that the connection takes to or from another cluster.
 	Way string `json:"way,omitempty"`
-	// First is set by the Node that speaks for the connection: the client's, or the Node where it enters the cluster.
+	// First is set by the Node that is responsible for the connection: the client's Node, or the Node where the connection
+	// enters the cluster.
 	First bool `json:"first,omitempty"`
-	// Nodes are further Nodes that have seen the connection, in a record that was joined from several ones.
+	// Nodes are the further Nodes that have seen the connection, if the record was joined from several ones.
 	Nodes []string `json:"nodes,omitempty"`
-	// Count is how many packets the record stands for: equal packets within a second share a record.
+	// Count is the number of packets that the record represents: equal packets within a second share a record.
 	Count uint64 `json:"count"`
 	// Life is of a connection that has ended. Time is then when the datapath has forgotten it.
 	Life *Life `json:"life,omitempty"`
@@ -103,7 +105,8 @@ type Life struct {
 	// Sent and Received are from the client's view. They are nil if the datapath has not counted.
 	Sent     *Traffic `json:"sent,omitempty"`
 	Received *Traffic `json:"received,omitempty"`
-	// Late is set if the beginning was not recorded. The names are of the time of the end then, and the rules are missing.
+	// Late is set if the beginning of the connection was not recorded. Then the names are those at its end, and the rules
+	// are missing.
 	Late bool `json:"late,omitempty"`
 }
 

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// keys are what records are summed by, with the values that a record has. A word of the filters means the same there.
+// keys maps each word by which records can be summed to a function that returns a record's values for it. In filters
+// the same words have the same meaning.
 var keys = map[string]func(r *Record) []string{
 	"from":           func(r *Record) []string { return r.From.workload() },
 	"to":             func(r *Record) []string { return r.To.workload() },
@@ -32,8 +33,8 @@ var keys = map[string]func(r *Record) []string{
 // Keys returns the words that records can be summed by, sorted.
 func Keys() []string { return slices.Sorted(maps.Keys(keys)) }
 
-// Values returns the values that a record has for a word of Keys, each once. A filter of that word and value takes the
-// record, unless the word is no filter.
+// Values returns the values that a record has for a word of Keys, each once. If the word is also a word of filters, a
+// filter with that word and value accepts the record.
 func (r *Record) Values(key string) []string {
 	if values := keys[key]; values != nil {
 		return values(r)
@@ -54,8 +55,8 @@ func some(values ...string) (out []string) {
 // safe are the characters of the hashes that Kubernetes gives names.
 const safe = "bcdfghjklmnpqrstvwxz2456789"
 
-// workload names an end by what runs the Pod: its name without the hashes of a Deployment or a DaemonSet, and without
-// the number of a StatefulSet. An end without a Pod is its address.
+// workload returns a name for the workload of an end: the Pod's name without the hashes of a Deployment or a DaemonSet,
+// and without the number of a StatefulSet. For an end without a Pod it returns the address.
 func (e End) workload() []string {
 	if e.Pod == "" {
 		return some(e.IP)
@@ -109,7 +110,8 @@ func (r *Record) policies() []string {
 	return some(out...)
 }
 
-// rules are the rules that have decided. Of an isolated Pod, these are the policies that isolate it.
+// rules returns the rules that have decided. For an isolated Pod without a rule, these are the policies that isolate
+// it.
 func (r *Record) rules() []string {
 	out := slices.Clone(r.Policies)
 	for _, rule := range []*Rule{r.Rule, r.Egress, r.Ingress} {
@@ -131,7 +133,7 @@ type Sum struct {
 	Received uint64 `json:"received"`
 }
 
-// maxSums is how many sums are kept. Further ones are one sum, with Other as its first value.
+// maxSums is the largest number of sums. All further ones share one sum, which has Other as its first value.
 const maxSums = 100_000
 
 // Other stands for all values beyond maxSums.

@@ -12,9 +12,10 @@ type View struct {
 	Namespaces map[string]bool
 }
 
-// Show returns a record as a reader may see it, or nil if the reader may see neither end. An end that the reader may
-// not see is its Namespace alone, or its cluster. An end outside all Namespaces keeps its address. Names that belong to
-// other Namespaces are left out. A filter for the reader is applied to the result, so that it finds nothing else.
+// Show returns a record as a reader may see it, or nil if the reader may see neither end. Of an end that the reader may
+// not see, it shows only the Namespace, or the cluster. An end outside all Namespaces keeps its address. Names that
+// belong to other Namespaces are left out. A filter for the reader is applied to the result, so that it finds nothing
+// else.
 func (v View) Show(r *Record) *Record {
 	if v.All {
 		return r
@@ -44,7 +45,7 @@ func (v View) Show(r *Record) *Record {
 	return &out
 }
 
-// sees reports whether the reader may see an end. Rights in this cluster are about its own Pods.
+// sees reports whether the reader may see an end. Rights in this cluster apply only to its own Pods.
 func (v View) sees(e End) bool { return e.Cluster == "" && v.Namespaces[e.Namespace] }
 
 // hidden is an end that the reader may not see.

@@ -70,7 +70,7 @@ func (r *Relay) nodeMetrics(w http.ResponseWriter, q *http.Request) error {
 	return r.forward(w, q, api.PathMetrics)
 }
 
-// forward hands a request to the Node that it names. The Node gets no header of the reader's, which has a token.
+// forward passes a request on to the Node that it names. It removes all headers of the reader, which contain a token.
 func (r *Relay) forward(w http.ResponseWriter, q *http.Request, path string) error {
 	c, err := r.nodes.of(q.PathValue("node"))
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 const (
 	maxHop     = 16 << 20 // of an answer about the path of a packet
 	maxRefusal = 1 << 10
-	// connectWait is how long a Node that is not connected is waited for. To a replica that has just begun, no Node is
-	// connected.
+	// connectWait is how long the relay waits for a Node that is not connected. A replica that has just started has no
+	// connected Nodes.
 	connectWait = 3 * time.Second
 )
 
-// Agents asks the Nodes that are connected, for Traceflows. Readers of the relay have no access to it: its paths send
+// Agents asks the Nodes that are connected, for Traceflows. Readers of the relay cannot use it, since its paths send
 // packets.
 func (r *Relay) Agents() follow.Agents { return followed{r.nodes} }
 
@@ -103,7 +103,7 @@ type refusal struct{ error }
 
 func (refusal) Unwrap() error { return follow.ErrRefused }
 
-// connected returns the connection of a Node. It waits for a Node of the cluster that is not connected.
+// connected returns the connection of a Node. If a Node of the cluster is not connected, it waits for it.
 func (f followed) connected(ctx context.Context, name string) (*node, error) {
 	late := time.NewTimer(connectWait)
 	defer late.Stop()

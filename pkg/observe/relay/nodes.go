@@ -97,7 +97,7 @@ func (n *nodes) closeAll() {
 	}
 }
 
-// now returns the connections, the names of all Nodes, and what is closed at the next change.
+// now returns the connections, the names of all Nodes, and a channel that is closed at the next change.
 func (n *nodes) now() (open map[string]*node, all []string, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,8 +108,8 @@ func (n *nodes) now() (open map[string]*node, all []string, changed <-chan struc
 	return maps.Clone(n.open), slices.Sorted(maps.Keys(names)), n.changed
 }
 
-// find returns the connection of a Node or nil, whether the cluster has the Node, and what is closed at the next
-// change.
+// find returns the connection of a Node or nil, whether the cluster has the Node, and a channel that is closed at the
+// next change.
 func (n *nodes) find(name string) (c *node, known bool, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

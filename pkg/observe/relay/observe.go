@@ -21,18 +21,19 @@ const (
 	maxLine        = 256 << 10
 	queue          = 1024    // events that wait for a reader
 	maxWaiting     = 100_000 // events that wait to be sorted
-	// mergeWait is how long records wait for the records of other Nodes. Nodes are one step away, and readers merge again.
+	// mergeWait is how long records wait for the records of other Nodes. It is short, since Nodes are near and readers
+	// merge once more.
 	mergeWait = record.MergeWait / 3
-	// beginLimit is how long Nodes may take for their first line. Later ones are absent until then.
+	// beginLimit is how long Nodes may take until their first line. A slower Node counts as absent until then.
 	beginLimit = 3 * time.Second
-	// retryAfter is the least time until a Node is read again whose answer has failed. It grows as long as answers fail.
-	// An answer that has lasted for retrySteady ends the back-off.
+	// retryAfter is the least time until a Node whose answer has failed is read again. The time grows with each further
+	// failure. An answer that has lasted for retrySteady ends the back-off.
 	retryAfter, retrySteady = 2 * time.Second, time.Minute
 	// wholeLimit is how long an answer that does not follow may take.
 	wholeLimit = time.Minute
 	// viewKept is how long a reader that follows keeps the rights that it began with.
 	viewKept = time.Minute
-	// more is how many records for each that is asked for are read, if a filter is applied here.
+	// more is a factor: if the relay applies a filter itself, it reads this many times the requested number of records.
 	more, maxMore = 50, 10_000
 )
 
@@ -143,8 +144,8 @@ func (r *reviewer) view(ctx context.Context, u user, namespaces []string) (recor
 	return record.View{}, err
 }
 
-// ask sets the query for agents. Of a reader who may not see everything the agents get the Namespaces alone, and the
-// other words are applied to what the reader may see.
+// ask sets the query for agents. If the reader may not see everything, the agents get only the Namespaces, and the
+// relay applies the other words to the records that the reader may see.
 func (a *reading) ask(query url.Values) {
 	a.query, a.trim = url.Values{}, -1
 	for key, values := range query {

@@ -184,7 +184,7 @@ func (a *reading) begin(ctx context.Context, all *sync.WaitGroup) (changed <-cha
 	return changed
 }
 
-// waits has a Node read again whose answer has failed. Each failure makes the time until then longer.
+// waits delays the next read of a Node whose answer has failed. Each failure makes the delay longer.
 func (a *reading) waits(c *node) {
 	t := a.tries[c.name]
 	if time.Since(t.began) >= retrySteady {
@@ -243,7 +243,8 @@ func (c *node) events(ctx context.Context, query url.Values, add func(record.Eve
 	return lines.Err()
 }
 
-// unserved is the error of a Node that does not answer such a question. It is not asked again, until it connects again.
+// unserved is the error of a Node that does not support the requested path. The Node is not asked again until it
+// connects again.
 type unserved struct{ error }
 
 // own has an event come from the Node that has sent it. A Node speaks for itself alone.
@@ -308,7 +309,7 @@ func (a *reading) counts() (absent []string, all int) {
 	return absent, all
 }
 
-// report writes how many Nodes answer if that has changed. It waits for the first lines of the Nodes.
+// report writes the number of Nodes that answer, if it has changed. It waits for the first lines of the Nodes.
 func (a *reading) report(since time.Duration) bool {
 	absent, all := a.counts()
 	if a.reported == "" && len(absent) > 0 && since < beginLimit {
@@ -323,7 +324,7 @@ func (a *reading) report(since time.Duration) bool {
 	return a.encode([]record.Event{{Nodes: n}})
 }
 
-// write writes the events that the reader may see and asks for. It reports whether the reader is still there.
+// write writes the events that the reader has asked for and may see. It reports whether the reader is still connected.
 func (a *reading) write(list []record.Event) bool { return a.encode(a.shown(list)) }
 
 // shown returns the events that the reader may see and asks for.

@@ -2,7 +2,7 @@
 // replica (package reverse), so Nodes have no listener. The API server reviews the tokens of readers, and decides what
 // they see.
 //
-// A replica keeps no state: it knows the Nodes that are connected, and asks them when it is asked.
+// A replica keeps no state except the connections of Nodes. It asks Nodes only when it gets a request.
 package relay
 
 import (

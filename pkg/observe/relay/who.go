@@ -30,7 +30,8 @@ const (
 	maxToken    = 16 << 10
 )
 
-// nodeName is the key of the claim that a token was issued for a Pod on a Node. API servers since 1.30 set it.
+// nodeName is the key of a token's claim with the Node of the Pod for which the token was issued. API servers since
+// 1.30 set it.
 const nodeName = "authentication.kubernetes.io/node-name"
 
 // user is who asks.

@@ -1,5 +1,6 @@
-// Package reverse turns round the roles of HTTP on a connection. A Node dials a relay, shows its token in the first
-// request, and then serves HTTP/2 on this connection. So the relay asks Nodes that have no listener.
+// Package reverse reverses the roles of HTTP on a connection. A Node dials a relay, shows its token in the first
+// request, and then serves HTTP/2 on this connection. So the relay can send requests to Nodes that have no listening
+// port.
 //
 // Serve is the Node's side. Accept is the relay's side. The first request asks for an upgrade (RFC 9110, 7.8), and
 // HTTP/2 begins after the answer 101.
@@ -27,23 +28,23 @@ const (
 	Path     = "/v1/node"
 	protocol = "tombolo-node/1"
 
-	// streams is how many questions a Node answers at a time on one connection: of all readers that a replica has, and
-	// others. The other side assumes 100 until it has the Node's limit.
+	// streams is the largest number of simultaneous requests on one connection to a Node: requests of all readers of a
+	// replica, and others. Until the relay has received this limit, it assumes 100.
 	streams = 192
-	// refusals is how often a question is asked again that the Node has refused since there were too many.
+	// refusals is how often a request is repeated that the Node has refused because there were too many.
 	refusals = 3
 	// upgradeLimit is how long the first request and its answer may take.
 	upgradeLimit = 10 * time.Second
 	// writeLimit is how long the other side may take no byte of what is written.
 	writeLimit = 30 * time.Second
 	// receiveStream and receiveConn bound the bytes that the relay holds of an answer, and of all answers of a Node. So a
-	// slow reader delays its Nodes and fills no memory.
+	// slow reader delays its Nodes and does not fill the relay's memory.
 	receiveStream, receiveConn = 64 << 10, 1 << 20
 	maxHeader                  = 64 << 10
 	maxRefusal                 = 4 << 10
 )
 
-// KeepAlive finds connections whose other end is gone. They carry no data without a question.
+// KeepAlive finds connections whose other end is gone. Between requests such connections carry no data.
 var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
 // Refused is the relay's refusal of a connection.
@@ -54,8 +55,8 @@ type Refused struct {
 
 func (r *Refused) Error() string { return fmt.Sprintf("the relay refuses: %d: %s", r.Status, r.Text) }
 
-// Serve shows a token on a connection and then serves a handler, until ctx ends or the connection does. It closes the
-// connection. opened is called after the relay has taken the connection.
+// Serve sends a token on a connection and then serves a handler, until ctx ends or the connection closes. It closes the
+// connection. opened is called after the relay has accepted the connection.
 func Serve(ctx context.Context, conn net.Conn, host, token string, handler http.Handler, opened func()) error {
 	return serve(ctx, conn, host, token, handler, opened, streams)
 }
@@ -81,7 +82,7 @@ func serve(ctx context.Context, conn net.Conn, host, token string, handler http.
 	return nil
 }
 
-// onlyHTTP2 has both sides begin HTTP/2 at once. net/http does not see the TLS of these connections.
+// onlyHTTP2 makes both sides begin with HTTP/2 at once. net/http does not see that these connections use TLS.
 func onlyHTTP2() *http.Protocols {
 	p := &http.Protocols{}
 	p.SetUnencryptedHTTP2(true)
@@ -157,8 +158,8 @@ type Conn struct {
 	done chan struct{}
 }
 
-// Accept takes over the connection of a Node's first request. The caller has checked the token. After an error the
-// connection is closed, or w has the answer.
+// Accept takes over the connection of a Node's first request. The caller has checked the token. If Accept returns an
+// error, it has closed the connection, or written the answer to w.
 func Accept(w http.ResponseWriter, r *http.Request) (*Conn, error) {
 	if !Asks(r) {
 		http.Error(w, "this path is for agents: they ask for an upgrade to "+protocol, http.StatusUpgradeRequired)
@@ -204,8 +205,8 @@ func begin(conn net.Conn, both *bufio.ReadWriter) (*Conn, error) {
 	return &Conn{client, done}, nil
 }
 
-// RoundTrip asks the Node. A question is asked again if the Node has refused it, since there were too many at a time.
-// That happens if many are asked before the Node's limit is known.
+// RoundTrip sends a request to the Node. It repeats a request that the Node has refused because there were too many at
+// a time. That happens if many requests are sent before the Node's limit has arrived.
 func (c *Conn) RoundTrip(q *http.Request) (*http.Response, error) {
 	for again := 0; ; again++ {
 		answer, err := c.ClientConn.RoundTrip(q)
@@ -220,7 +221,7 @@ func (c *Conn) RoundTrip(q *http.Request) (*http.Response, error) {
 // Done is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// closing is a connection whose end others wait for. HTTP/2 closes a connection after it has failed.
+// closing is a connection with a channel that is closed at its end. HTTP/2 closes a connection that has failed.
 type closing struct {
 	net.Conn
 	done chan struct{}

@@ -25,7 +25,8 @@ const (
 	askAgain = time.Second
 )
 
-// find waits for the first packet of Pods that fits: the first record of a connection, or of a drop. It sends nothing.
+// find waits for the first packet of Pods that matches: the first record of a connection, or of a drop. It sends
+// nothing.
 func (c *Controller) find(ctx context.Context, t *crdv1beta1.Traceflow,
 	q follow.Question) crdv1beta1.TraceflowStatus {
 	ctx, cancel := context.WithCancel(ctx)
@@ -64,8 +65,8 @@ func (c *Controller) find(ctx context.Context, t *crdv1beta1.Traceflow,
 	return statusOf(first)
 }
 
-// read calls add with the records of a Node until ctx ends. A Node that cannot be asked is asked again. A Node that
-// records no connections refuses to be asked for them, and is asked for drops.
+// read calls add with the records of a Node until ctx ends. It retries a Node that cannot be reached. A Node that
+// records no connections refuses the request for them. Then read asks it for drops only.
 func (c *Controller) read(ctx context.Context, node string, q follow.Question, droppedOnly bool, faults *sync.Map,
 	add func(*record.Record)) {
 	connections := !droppedOnly
@@ -93,8 +94,8 @@ func (c *Controller) read(ctx context.Context, node string, q follow.Question, d
 	}
 }
 
-// records calls add with the records of a Node, until ctx ends or the Node's answer does. It calls begun when the
-// answer begins. A record without addresses, or with longer texts than agents write, is of a Node in foreign hands.
+// records calls add with the records of a Node, until ctx ends or the Node's answer ends. It calls begun when the
+// answer begins. It ignores records without addresses, or with longer texts than agents write: such a Node is hostile.
 func (c *Controller) records(ctx context.Context, node string, query url.Values, add func(*record.Record),
 	begun func()) error {
 	return record.Events(ctx, func(w io.Writer) error {
@@ -165,7 +166,8 @@ func recordsOf(q follow.Question, connections bool) url.Values {
 	return query
 }
 
-// fits reports whether a record is of what is asked. Filters of records also take Pods whose names begin alike.
+// fits reports whether a record matches the question exactly. Filters of records also accept Pods whose names only
+// begin with the requested one.
 func fits(r *record.Record, q follow.Question) bool {
 	pod := func(e record.End) string { return "pod/" + e.Namespace + "/" + e.Pod }
 	asked, err := netip.ParseAddrPort(r.Asked)

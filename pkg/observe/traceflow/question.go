@@ -54,7 +54,7 @@ func QuestionOf(s *crdv1beta1.TraceflowSpec) (q follow.Question, err error) {
 	return q, nil
 }
 
-// end returns an end as follow.Question has it. One of the names or the address has to be set.
+// end returns an end in the form of follow.Question. The reference has to have a name or an address.
 func end(field, namespace string, names [][2]string, ip string) (string, error) {
 	text, fields := "", ""
 	set := 0

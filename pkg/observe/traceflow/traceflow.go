@@ -1,8 +1,9 @@
 // Package traceflow serves the kind Traceflow: it sends the packet of an object, follows it through the Nodes of the
 // cluster, and writes its path into the status.
 //
-// Each replica of the relay runs a Controller. A replica takes an object by writing the phase Running: of several
-// replicas that try, the API server lets one. So there is no leader, and a relay whose API server is away goes on.
+// Each replica of the relay runs a Controller. A replica claims an object by writing the phase Running. If several
+// replicas try, the API server accepts one write. So no leader is elected, and a relay that cannot reach the API server
+// continues to run.
 package traceflow
 
 import (
@@ -32,13 +33,13 @@ import (
 
 const (
 	// AtOnce is how many objects a replica follows at a time, and liveAtOnce how many of them wait for live traffic, which
-	// may take minutes. Others wait. The two replicas of the charts follow 16.
+	// may take minutes. Further objects wait. The charts run two replicas, which follow 16 together.
 	AtOnce     = 8
 	liveAtOnce = 4
 
 	defaultTimeout = 20 * time.Second
-	// grace is how long after its timeout an object that another replica has taken may be Running, and how long a status
-	// is tried to be written.
+	// grace is the time that is added to the timeout of an object that another replica has claimed, before it counts as
+	// abandoned. It is also how long a replica tries to write a status.
 	grace = 10 * time.Second
 	// stopLimit is how long a replica that stops may take to return an object.
 	stopLimit = 2 * time.Second
@@ -46,7 +47,7 @@ const (
 	again = 2 * time.Second
 	// kindEvery is how often the kind is looked for while the cluster does not have it.
 	kindEvery = 30 * time.Second
-	// syncLimit is how long the first list of objects may take. A relay whose API server is away goes on.
+	// syncLimit is how long the first list of objects may take. A relay that cannot reach the API server continues to run.
 	syncLimit = 24 * time.Hour
 	// nodeLimit is how long a Node may take until it watches.
 	nodeLimit = 5 * time.Second
@@ -155,7 +156,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return result, c.write(ctx, &t, status)
 }
 
-// yields returns how long this replica leaves an object to others, since it has just returned it.
+// yields returns how long this replica leaves an object to other replicas, since it has just given it up.
 func (c *Controller) yields(uid types.UID) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +186,8 @@ func endOf(t *crdv1beta1.Traceflow) time.Time {
 	return t.Status.StartTime.Add(timeoutOf(t))
 }
 
-// write writes the status of an object that is Running, until it is written or grace is over. An object that another
-// replica has ended meanwhile stays as it is.
+// write writes the status of an object that is Running. It retries until grace is over. If another replica has finished
+// the object meanwhile, it stays as it is.
 func (c *Controller) write(ctx context.Context, t *crdv1beta1.Traceflow, status crdv1beta1.TraceflowStatus) error {
 	was := t.DeepCopy()
 	var last error
@@ -233,8 +234,8 @@ func failed(format string, args ...any) crdv1beta1.TraceflowStatus {
 		Reason: follow.Short(fmt.Sprintf(format, args...), maxReason)}
 }
 
-// follow sends the packet of an object, and returns its path. The status is Pending if the Node of the source is not
-// connected to this replica, and may be to another one.
+// follow sends the packet of an object, and returns its path. If the Node of the source is not connected to this
+// replica, the status is Pending: it may be connected to another one.
 func (c *Controller) follow(ctx context.Context, t *crdv1beta1.Traceflow) crdv1beta1.TraceflowStatus {
 	q, err := QuestionOf(&t.Spec)
 	if err != nil {

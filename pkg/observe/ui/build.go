@@ -69,13 +69,14 @@ type Agent struct {
 const (
 	// maxProblems bounds the problems of a cluster in the Model.
 	maxProblems = 100
-	// maxBuilt is the number of ways above which the Model counts ways. The ways of a link are then built on request.
+	// maxBuilt is the largest number of ways that are in the Model. Above it the Model only has their number, and the ways
+	// of a link are built on request.
 	maxBuilt    = 20_000
 	unknownWord = "unknown"
 	leftWord    = "left"
 )
 
-// Build merges the views of several contexts. A cluster that several contexts show is one cluster.
+// Build merges the views of several contexts. If several contexts show one cluster, the Model has it once.
 func Build(snapshots []Snapshot) Model {
 	total := 0
 	for _, s := range snapshots {
@@ -95,7 +96,8 @@ func Build(snapshots []Snapshot) Model {
 	return m
 }
 
-// build builds a Model. counts leaves out the ways and counts them. only builds the ways of one link, and nothing else.
+// build builds a Model. If counts is set, it counts the ways and leaves them out. If only is set, it builds the ways of
+// that link, and nothing else.
 func build(snapshots []Snapshot, counts bool, only string) Model {
 	b := &builder{counts: counts, only: only, clusters: map[string]*Cluster{}, links: map[string]*link{},
 		services: map[[2]string]*Service{}, access: map[string]Access{},
@@ -140,10 +142,10 @@ type view struct {
 	set     *mcv1alpha2.ClusterSet // nil without one
 }
 
-// live reports whether the API server answers, so that the snapshot shows the present states.
+// live reports whether the API server answers, so that the snapshot has the present states.
 func (v *view) live() bool { return v.Reach == Live }
 
-// is returns a state if it is known to be of now, and Unknown if the API server does not answer.
+// is returns a state, or Unknown if the API server does not answer, since the state may be out of date.
 func (v *view) is(s State) State {
 	if v.live() {
 		return s
@@ -184,7 +186,7 @@ func leads(s *mcv1alpha2.ClusterSet) bool {
 	return len(s.Spec.Leaders) > 0 && s.Spec.Leaders[0].ClusterID == s.Spec.ClusterID && s.Spec.Leaders[0].Server == ""
 }
 
-// own adds the cluster of a snapshot. It returns nil if another context shows the same cluster better.
+// own adds the cluster of a snapshot. It returns nil if another context has a better view of the same cluster.
 func (b *builder) own(s *Snapshot) *view {
 	v := &view{Snapshot: s, set: setOf(s.Sets)}
 	c := Cluster{ID: s.Name, Key: "context/" + s.Name, Context: s.Name, Version: s.Version, Policies: s.Policies,
@@ -366,7 +368,8 @@ func (c *Cluster) gateway(g Gateway) {
 	}
 }
 
-// seen adds a condition that a view reports about a cluster. A report of a cluster that does not answer is old.
+// seen adds a condition that a view reports about a cluster. If the reporting cluster does not answer, its report is
+// out of date and does not change the cluster's state.
 func (b *builder) seen(v *view, c *Cluster, kind string, k Condition) {
 	c.Seen = append(c.Seen, Seen{By: v.cluster.ID, Kind: kind, Condition: k})
 	if c == v.cluster || !v.live() || kind != "ClusterSet" || k.Type == string(mcv1alpha2.ClusterIsLeader) ||

@@ -150,8 +150,8 @@ func (h *Hub) since(version uint64) (Update, uint64, <-chan struct{}) {
 	return u, h.last, h.changed
 }
 
-// Follow builds Models from sources until ctx ends. wake is signalled after changes of sources. Large Models are built
-// less often, so that building takes a fifth of the time at most.
+// Follow builds Models from sources until ctx ends. wake is signalled after changes of sources. It builds large Models
+// less often, so that building takes at most a fifth of the time.
 func (h *Hub) Follow(ctx context.Context, sources []*Source, wake <-chan struct{}) {
 	for {
 		start := time.Now()

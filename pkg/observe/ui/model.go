@@ -1,5 +1,5 @@
-// Package ui serves the map of a ClusterSet on 127.0.0.1. Build merges what several API servers hold into one Model. A
-// Hub passes the changed sections of the Model on to pages, and a Server serves the page.
+// Package ui serves the map of a ClusterSet on 127.0.0.1. Build merges the objects of several API servers into one
+// Model. A Hub passes the changed sections of the Model on to pages, and a Server serves the page.
 package ui
 
 import "time"
@@ -32,9 +32,9 @@ type Model struct {
 	Services    []Service // by Namespace and name
 	Nodes       map[string][]Node
 	Timeline    []Change // the newest first
-	// AsOf is when the API server of each cluster answered last. A cluster without a context has no entry.
+	// AsOf is the time of the last answer of each cluster's API server. A cluster without a context has no entry.
 	AsOf map[string]time.Time
-	// waysOf returns the ways of a link of a Model that counts ways. It is nil if the links have their ways.
+	// waysOf returns the ways of a link if the Model only has their number. It is nil if the links have their ways.
 	waysOf func(key string) []Way
 }
 
@@ -63,7 +63,7 @@ type Cluster struct {
 	LeftOut  int            `json:"leftOut,omitempty"` // problems beyond the first
 	Commands []string       `json:"commands,omitempty"`
 	Observe  string         `json:"observe,omitempty"` // the command that shows the records of its agents
-	// Current is set if the cluster shows its present states, so that the timeline may compare them.
+	// Current is set if the states of the cluster are present ones, so that the timeline may compare them.
 	Current bool `json:"-"`
 }
 

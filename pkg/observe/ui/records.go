@@ -20,14 +20,16 @@ import (
 )
 
 const (
-	// maxReaders is the number of pages that may read records at a time, from maxStreams agents of each cluster.
+	// maxReaders is the number of pages that may read records at a time. Each page reads from at most maxStreams agents of
+	// each cluster.
 	maxReaders = 4
 	maxStreams = 64
 	// firstRecords is the number of records of each agent that a page begins with.
 	firstRecords = 50
 	// maxLines bounds the lines of a message to the page.
 	maxLines = 500
-	// An agent whose answer has ended is asked again after minPause, and after maxPause if that happens again and again.
+	// These are the pauses before an agent whose answer has ended is asked again. The first is minPause, and the longest,
+	// after repeated failures, is maxPause.
 	minPause = time.Second
 	maxPause = 30 * time.Second
 )
@@ -49,8 +51,8 @@ type Recorder interface {
 	Records(ctx context.Context, connections bool, emit func(Line))
 }
 
-// Records reads drops, and connections if they are asked for, from the agents of the cluster until ctx ends. A page
-// that does not read costs the agents nothing. Nodes that come later are read too.
+// Records reads drops, and connections if requested, from the agents of the cluster until ctx ends. Agents have no work
+// for a page that does not read. Records of Nodes that are added later are read too.
 func (s *Source) Records(ctx context.Context, connections bool, emit func(Line)) {
 	if s.stream == nil {
 		return
@@ -124,7 +126,7 @@ func (r *reading) pass(ctx context.Context) {
 	}
 }
 
-// read reads the records of one Node until ctx ends. It asks again after an error, less and less often.
+// read reads the records of one Node until ctx ends. It retries after an error, with growing pauses.
 func (r *reading) read(ctx context.Context, key, node string) {
 	query := url.Values{"follow": {"true"}, "connections": {strconv.FormatBool(r.connections)},
 		"last": {strconv.Itoa(firstRecords)}}

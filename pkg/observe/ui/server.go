@@ -30,11 +30,12 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// policy is the Content-Security-Policy of all answers. Nothing comes from elsewhere, and nothing is inline.
+// policy is the Content-Security-Policy of all answers. It allows no content from other origins, and no inline scripts
+// or styles.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
-// Server serves the page and the Model of a Hub on 127.0.0.1. A page presents the token of the URL's fragment once. A
-// cookie then stands for it.
+// Server serves the page and the Model of a Hub on 127.0.0.1. A page sends the token in the URL's fragment once. After
+// that a cookie replaces it.
 type Server struct {
 	hub       *Hub
 	listener  net.Listener
@@ -43,6 +44,8 @@ type Server struct {
 	pages     chan struct{}
 	readers   chan struct{}
 	recorders []Recorder
+	questions chan struct{}
+	answers   Questions // nil if it answers none
 }
 
 // Listen opens a port of 127.0.0.1, a free one if it is 0. Pages read the records of the recorders.
@@ -52,7 +55,8 @@ func Listen(port int, hub *Hub, recorders ...Recorder) (*Server, error) {
 		return nil, fmt.Errorf("serve the map: %w; --port names another port, 0 a free one", err)
 	}
 	return &Server{hub: hub, listener: l, token: rand.Text(), session: rand.Text(),
-		pages: make(chan struct{}, maxPages), readers: make(chan struct{}, maxReaders), recorders: recorders}, nil
+		pages: make(chan struct{}, maxPages), readers: make(chan struct{}, maxReaders), recorders: recorders,
+		questions: make(chan struct{}, maxQuestions)}, nil
 }
 
 // URL is the address that opens the page. It has the token.
@@ -63,7 +67,8 @@ func (s *Server) Pages() int { return len(s.pages) }
 
 func (s *Server) host() string { return s.listener.Addr().String() }
 
-// cookie is its name. Cookies of all ports of a host are sent to each, so the name has the port.
+// cookie returns the cookie's name. It contains the port, since a browser sends the cookies of all ports of a host to
+// each of them.
 func (s *Server) cookie() string {
 	return "tombolo-" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)
 }
@@ -90,6 +95,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /api/events", s.private(s.events))
 	mux.HandleFunc("GET /api/records", s.private(s.records))
 	mux.HandleFunc("GET /api/link", s.private(s.link))
+	mux.HandleFunc("POST /api/question", s.private(s.question))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -106,8 +112,8 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// foreign returns why a request does not come from the page: a name that another site made resolve to 127.0.0.1, or a
-// page of another origin.
+// foreign returns the reason why a request does not come from the page: its host name is another one, which a site made
+// resolve to 127.0.0.1, or it comes from a page of another origin.
 func (s *Server) foreign(r *http.Request) string {
 	if r.Host != s.host() {
 		return "The map answers only at http://" + s.host() + "/."
@@ -120,7 +126,7 @@ func (s *Server) foreign(r *http.Request) string {
 	case "", "same-origin", "none":
 		return ""
 	}
-	// A link on another page may open the map. It carries no cookie, since the cookie is of SameSite=Strict.
+	// A link on another page may open the map. Such a request has no cookie, since the cookie is SameSite=Strict.
 	if r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.URL.Path == "/" {
 		return ""
 	}

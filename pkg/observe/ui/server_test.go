@@ -24,6 +24,12 @@ func serve(t *testing.T, hub *ui.Hub) (host, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serving(t, server)
+}
+
+// serving has a server serve until the test ends.
+func serving(t *testing.T, server *ui.Server) (host, token string) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- server.Serve(ctx) }()
@@ -95,6 +101,12 @@ func TestServer(t *testing.T) {
 		{name: "another port", path: "/", headers: []string{"Host", "127.0.0.1:1"}, want: 403},
 		{name: "the Model", path: "/api/link?key=x", headers: []string{"Cookie", cookie}, want: 404},
 		{name: "without a cookie", path: "/api/link?key=x", want: 401},
+		{name: "a question", method: "POST", path: "/api/question?about=why", body: "{}",
+			headers: []string{"Cookie", cookie, "Origin", origin}, want: 501},
+		{name: "a question without a cookie", method: "POST", path: "/api/question?about=why", body: "{}",
+			headers: []string{"Origin", origin}, want: 401},
+		{name: "a question from another origin", method: "POST", path: "/api/question?about=why", body: "{}",
+			headers: []string{"Cookie", cookie, "Origin", "http://evil.example"}, want: 403},
 		{name: "events without a cookie", path: "/api/events", want: 401},
 		{name: "with a wrong cookie", path: "/api/events", headers: []string{"Cookie", c.Name + "=" + token}, want: 401},
 		{name: "with the cookie of another port", path: "/api/events", headers: []string{"Cookie", "tombolo-1=" + c.Value},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -31,23 +32,23 @@ import (
 )
 
 const (
-	// pingEvery is how often an API server is asked whether it answers. A ping takes pingLimit at most.
+	// pingEvery is the interval at which an API server is checked for an answer. The check takes pingLimit at most.
 	pingEvery = 3 * time.Second
 	pingLimit = 5 * time.Second
-	// agentsEvery is how often all agents of a cluster are asked, agentsAtOnce of them at the same time. Above
-	// agentsARound Nodes each round asks the next ones, Gateways in each round.
+	// agentsEvery is the interval at which all agents of a cluster are asked, agentsAtOnce of them at a time. With more
+	// than agentsARound Nodes, each round asks the next part of the Nodes, and all Gateways.
 	agentsEvery  = 15 * time.Second
 	agentsLook   = time.Second // how often a Source looks whether it is time to ask
 	agentsAtOnce = 8
 	agentsARound = 64
 	// refusedFor is how long no agent is asked after the API server has refused it.
 	refusedFor = 5 * time.Minute
-	// lostAfter is how long a kind that was listed may be without a watch before its objects are old.
+	// lostAfter is how long the watch of a listed kind may be interrupted before its objects count as out of date.
 	lostAfter = 5 * time.Second
 )
 
 // AskAgent sends a request to the agent of a Node, and returns the answer.
-type AskAgent func(ctx context.Context, node, path string) ([]byte, error)
+type AskAgent func(ctx context.Context, node, path string, query url.Values) ([]byte, error)
 
 // Access is how commands reach a cluster.
 type Access struct {
@@ -116,8 +117,8 @@ func newObjects(kinds *watch.Kinds) objects {
 	}
 }
 
-// NewSource prepares to watch. ask and stream may be nil: then no agent is asked. changed is called after each change.
-// It must return at once.
+// NewSource prepares to watch. ask and stream may be nil: then no agent is asked. changed is called after each change,
+// and must return at once.
 func NewSource(access Access, config *rest.Config, ask AskAgent, stream StreamAgent,
 	changed func()) (*Source, error) {
 	s := &Source{access: access, ask: ask, stream: stream,
@@ -243,8 +244,8 @@ func (s *Source) Snapshot() Snapshot {
 	return out
 }
 
-// kindStates adds the kinds that the API server does not list. If it stops to list one that it has listed, it does not
-// answer.
+// kindStates adds the kinds that the API server does not list. If the API server no longer lists a kind that it has
+// listed before, it counts as not answering.
 func (s *Source) kindStates(out *Snapshot) {
 	states := s.watcher.Status()
 	now := time.Now()
@@ -355,14 +356,14 @@ func (s *Source) isGateway(node string) bool {
 func (s *Source) askOne(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, agentsEvery)
 	defer cancel()
-	text, err := s.ask(ctx, node, api.PathStatus)
+	text, err := s.ask(ctx, node, api.PathStatus, nil)
 	var status api.Status
 	if err == nil {
 		err = json.Unmarshal(text, &status)
 	}
 	var probes api.Probes
 	if err == nil && s.isGateway(node) {
-		if text, err := s.ask(ctx, node, api.PathProbes); err == nil { // older versions do not know the path
+		if text, err := s.ask(ctx, node, api.PathProbes, nil); err == nil { // older versions do not know the path
 			_ = json.Unmarshal(text, &probes)
 		}
 	}

@@ -3,6 +3,7 @@ package ui_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -28,6 +29,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
+	asking "github.com/tombolo-net/tombolo/pkg/observe/follow"
 	"github.com/tombolo-net/tombolo/pkg/observe/ui"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 	"github.com/tombolo-net/tombolo/test/page"
@@ -38,6 +40,31 @@ func follow(t *testing.T, config *rest.Config, ask ui.AskAgent) func(want ...str
 	t.Helper()
 	_, wait := start(t, config, ask, nil)
 	return wait
+}
+
+// answersOf asks a source that has a Node node-1 about connections.
+func answersOf(t *testing.T, source *ui.Source) {
+	t.Helper()
+	all := ui.Asking{Sources: []*ui.Source{source},
+		Follow: func(_ context.Context, q asking.Question) (asking.Answer, error) {
+			return asking.Answer{Networks: []string{q.FromCluster}}, nil
+		}}
+	for _, row := range []struct{ cluster, node, want string }{
+		{"shop/east", "node-1", "node-1 a/b"},
+		{"shop/east", "../node-2", `cluster here has no Node "../node-2" any more`},
+		{"shop/west", "node-1", "no longer among the clusters of the map"},
+	} {
+		w, err := all.Why(t.Context(), row.cluster, row.node, url.Values{"from": {"a/b"}})
+		if have := strings.Join(w.Notes, ""); !strings.Contains(fmt.Sprint(have, err), row.want) {
+			t.Errorf("%s/%s: %s, %v, want %s", row.cluster, row.node, have, err, row.want)
+		}
+	}
+	if a, err := all.Trace(t.Context(), asking.Question{FromCluster: "shop/east"}); err != nil || a.Networks[0] != "here" {
+		t.Errorf("the context of the cluster is %v, %v, want here", a.Networks, err)
+	}
+	if _, err := all.Trace(t.Context(), asking.Question{FromCluster: "shop/west"}); err == nil {
+		t.Error("a packet of an unknown cluster is followed")
+	}
 }
 
 // start does the same, and returns the source too.
@@ -141,7 +168,10 @@ func TestSource(t *testing.T) {
 
 	answer := `{"node":"node-1","version":"v0.1.0","ready":true,"problems":[{"object":"Service a/b","reason":"NoPort"}]}`
 	var opened atomic.Bool
-	source, all := start(t, server.Config, func(_ context.Context, node, path string) ([]byte, error) {
+	source, all := start(t, server.Config, func(_ context.Context, node, path string, query url.Values) ([]byte, error) {
+		if path == "/v1/why" {
+			return []byte(`{"notes":["` + node + " " + query.Get("from") + `"]}`), nil
+		}
 		if !opened.Load() {
 			t.Error("an agent is asked while no page is open")
 		}
@@ -166,6 +196,7 @@ not JSON
 		return err
 	}, func(s *ui.Source) { s.AskWhile(opened.Load) })
 	all("node east/node-1: ok, Ready", "export shop/web of east: ok")
+	answersOf(t, source)
 	records(t, source, func() { put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}}) })
 	opened.Store(true)
 	all("cluster east: warn, Ready, with problems", "gateway east/node-1: ok, 1 way up",
@@ -217,7 +248,7 @@ not JSON
 	for user, want := range map[string]string{"viewer": `cannot list resource "pods"`, "lister": `resource "pods/exec"`} {
 		agents := remote.New("here", as(user))
 		var asked atomic.Int32
-		s, wait := start(t, as(user), func(ctx context.Context, node, path string) ([]byte, error) {
+		s, wait := start(t, as(user), func(ctx context.Context, node, path string, _ url.Values) ([]byte, error) {
 			asked.Add(1)
 			if node == "node-2" {
 				node = "node-1"

@@ -32,8 +32,8 @@ type timeline struct {
 	changes  []Change         // the newest first
 }
 
-// add compares a Model with the facts before, and puts the changes into the Model. The first facts of a cluster are no
-// changes, and neither are the first ones of a context that shows a cluster which others have shown before. While a
+// add compares a Model with the facts before, and puts the changes into the Model. The first facts about a cluster are
+// no changes. Neither are the first facts from a new context about a cluster that was known through others. While a
 // cluster does not answer, its facts stay as they were.
 func (t *timeline) add(now time.Time, m *Model) {
 	before := t.clusters
@@ -74,7 +74,8 @@ func (t *timeline) add(now time.Time, m *Model) {
 	m.Timeline = slices.Clone(t.changes)
 }
 
-// compare returns the differences between the facts of one cluster. Ways to a fresh cluster have other names since.
+// compare returns the differences between the facts of one cluster. It leaves out ways to a cluster in fresh, since
+// their names have changed.
 func compare(now time.Time, before, after map[string]fact, fresh map[string]bool) (changes []Change) {
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)

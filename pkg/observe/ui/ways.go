@@ -66,7 +66,8 @@ func (b *builder) ways(v *view) {
 				here.add(b.way(to, g, far.GatewayIP, state, found, excuse))
 			}
 		}
-		// Ways to Gateways that are no longer announced, and ways inside WireGuard to the first address of a Service range.
+		// These are ways to Gateways that are no longer announced, and ways inside WireGuard to the first address of a
+		// Service range.
 		for _, key := range slices.SortedFunc(maps.Keys(reported), func(x, y [2]string) int {
 			return cmp.Or(cmp.Compare(x[0], y[0]), cmp.Compare(x[1], y[1]))
 		}) {
@@ -110,7 +111,7 @@ func (b *builder) towards(v *view, id string) towards {
 	return to
 }
 
-// way adds one direction of a way, and returns it. If there is an excuse, it may be down without a fault.
+// way returns one direction of a way. If excuse returns a reason, the way may be down without a fault.
 func (b *builder) way(to towards, g *mcv1alpha1.Gateway, address string, state mcv1alpha1.WayState, found bool,
 	excuse func(id, address string) string) Direction {
 	d := Direction{State: Unknown, Word: unknownWord}
@@ -186,8 +187,8 @@ func why(v *view, g *mcv1alpha1.Gateway, d Direction, state mcv1alpha1.WayState,
 	return "Node " + g.Name + " is not Ready, so the last report of its agent may be old."
 }
 
-// put adds a direction to its way. The two directions of a way name the same Gateways. Inside WireGuard each uses
-// another address of them.
+// put adds a direction to its way. The two directions of a way have the same Gateways. Inside WireGuard the two
+// directions use different addresses of these Gateways.
 func (b *builder) put(to towards, g *mcv1alpha1.Gateway, address string, d Direction) {
 	here := End{Name: g.Name, Address: g.GatewayIP}
 	there := End{Name: b.names[[2]string{to.far.Key, address}], Address: address}

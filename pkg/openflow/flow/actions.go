@@ -42,8 +42,8 @@ func SetIPSrc(a netip.Addr) ofp.Action { return setAddr(ofp.IPv4Src, ofp.IPv6Src
 // SetIPDst sets the destination address.
 func SetIPDst(a netip.Addr) ofp.Action { return setAddr(ofp.IPv4Dst, ofp.IPv6Dst, a) }
 
-// SetTunnelSrc sets this end of the tunnel that the packet will leave by, for ports with
-// options:local_ip=flow; 0.0.0.0 leaves it to the host's routes.
+// SetTunnelSrc sets the local address of the tunnel through which the packet will leave. It is for ports with
+// options:local_ip=flow. With 0.0.0.0 the host's routes decide.
 func SetTunnelSrc(a netip.Addr) ofp.Action { return setAddr(ofp.TunIPv4Src, ofp.TunIPv6Src, a) }
 
 // SetTunnelDst sets the far end of the tunnel that the packet will leave by.
@@ -72,7 +72,7 @@ const (
 // SetNDReserved sets the word after the checksum in a message of Neighbor Discovery, which has the flags.
 func SetNDReserved(flags uint32) ofp.Action { return set(ofp.NDReserved, uint64(flags)) }
 
-// Types of the option with a link-layer address in Neighbor Discovery (RFC 4861 section 4.6.1).
+// These are types of the option with a link-layer address in Neighbor Discovery (RFC 4861 section 4.6.1).
 const (
 	NDSourceOption uint8 = 1
 	NDTargetOption uint8 = 2

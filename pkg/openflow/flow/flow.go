@@ -42,8 +42,8 @@ func (f Flow) Err() error {
 	return err
 }
 
-// AppendInstructions appends the flow's actions and instructions in the form of a message. Its error is the first fault
-// of the whole flow.
+// AppendInstructions appends the flow's actions and instructions in the form of a message. It returns the first fault
+// of the whole flow as its error.
 func (f Flow) AppendInstructions(b []byte) ([]byte, error) {
 	if err := f.Match.Err(); err != nil {
 		return b, fmt.Errorf("flow %q: %w", f, err)
@@ -302,7 +302,7 @@ type Owner struct {
 	Name string
 }
 
-// Compare orders owners by kind, then name. If several owners want one entry, the first counts.
+// Compare orders owners by kind, then name. If several owners want one entry, the first owner in this order has it.
 func (o Owner) Compare(p Owner) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Name, p.Name))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// printer writes ovs-ofctl's text. Some of that text is incomplete: it leaves out masks, fields, or flags. With asOVS
-// the printer does the same. Otherwise it writes everything in a form that can be read back.
+// printer writes ovs-ofctl's text. ovs-ofctl leaves out some masks, fields and flags, and with asOVS the printer does
+// the same. Otherwise it writes everything in a form that can be read back.
 type printer struct {
 	b     []byte
 	asOVS bool
@@ -34,7 +34,7 @@ var flagNames = []struct {
 }
 
 // String returns the flow as ovs-ofctl dump-flows --no-stats --no-names prints it, without the space in front.
-// ParseFlow and ovs-ofctl add-flows read it. If ovs-ofctl's text is incomplete, String is complete: see OVSText.
+// ParseFlow and ovs-ofctl add-flows read it. Unlike ovs-ofctl's text, it is always complete: see OVSText.
 func (f Flow) String() string {
 	var p printer
 	p.flow(f)

@@ -59,8 +59,7 @@ func hexArg(s string) string {
 	return string(out)
 }
 
-// action prints one action; those with more than a word for an argument have a printer of
-// their own.
+// action prints one action. Actions with several arguments have printers of their own.
 func (p *printer) action(a ofp.Action) {
 	switch a := a.(type) {
 	case nil:
@@ -260,7 +259,7 @@ func (p *printer) legacy(a ofp.Legacy) {
 }
 
 func (p *printer) resubmit(a ofp.Resubmit) {
-	// For a packet that comes from another port, ovs-ofctl does not print that it has its original tuple.
+	// If the packet comes from another port, ovs-ofctl does not print the flag for the original tuple.
 	if a.Port != ofp.PortInPort && a.Table == ofp.TableAll && (!a.WithCT || p.asOVS) {
 		p.str("resubmit:" + p.port(a.Port))
 		return

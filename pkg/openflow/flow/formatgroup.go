@@ -75,7 +75,7 @@ func (p *printer) group(g Group) {
 	}
 }
 
-// metaFlow has the place of each field in Open vSwitch's meta-flow.h, by which ovs-ofctl sorts a group's fields.
+// metaFlow maps each field to its place in Open vSwitch's meta-flow.h. ovs-ofctl sorts a group's fields by that place.
 var metaFlow = func() map[ofp.Field]int {
 	m := map[ofp.Field]int{}
 	for i, f := range ofp.MetaFlow() {

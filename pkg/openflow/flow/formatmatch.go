@@ -316,8 +316,8 @@ func (p *printer) transport(c conds) {
 	p.field(c, "tcp_flags", ofp.TCPFlags, plain)
 }
 
-// String is the match in ovs-ofctl's text; empty where it matches all. Unlike ovs-ofctl's,
-// the text says all of the match: see Flow.String.
+// String is the match in ovs-ofctl's text. It is empty if the match matches all packets. Unlike ovs-ofctl's text, it is
+// complete: see Flow.String.
 func (m Match) String() string {
 	var p printer
 	p.wholeMatch(m)

@@ -15,7 +15,7 @@ var portNames = map[ofp.Port]string{
 	ofp.PortUnset: "UNSET",
 }
 
-// PortText returns a port as ovs-ofctl prints it without the switch's names: reserved ones by name, others by number.
+// PortText returns a port in ovs-ofctl's text, without the switch's names: reserved ports by name, others by number.
 func PortText(port ofp.Port) string {
 	return (*Names)(nil).Port(port)
 }
@@ -51,7 +51,8 @@ var (
 	tunFlags = []string{"oam", "df", "csum", "key"}
 )
 
-// flagsText returns +a-b for the bits of the mask, least significant first, or 0/0 for an empty mask.
+// flagsText returns a text such as +a-b for the bits of the mask, the least significant first, or 0/0 for an empty
+// mask.
 func flagsText(v, mask uint64, names []string) string {
 	if mask == 0 {
 		return "0/0"
@@ -93,7 +94,7 @@ func flagNamesText(v uint64, names []string) string {
 	return strings.Join(on, "|")
 }
 
-// addrText prints addresses as inet_ntop does, which writes the low half of ::1.2.3.4 as IPv4.
+// addrText prints addresses as inet_ntop does: it writes the low half of ::1.2.3.4 as an IPv4 address.
 func addrText(v ofp.Value, n int) string {
 	if n == 16 && v.Hi == 0 && v.Lo>>32 == 0 && v.Lo > 0xffff {
 		return "::" + addrText(ofp.Value{Lo: v.Lo}, 4)

@@ -1,5 +1,5 @@
-// Package flow has the values that describe the contents of a switch: flows, groups, meters, sets of them and the
-// difference of two sets, with ovs-ofctl's text both ways. It is pure: it uses no connection and no clock.
+// Package flow has types for the contents of a switch: flows, groups, meters, sets of them, and the difference of two
+// sets. It reads and writes ovs-ofctl's text. It is pure: it uses no connection and no clock.
 package flow
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Match selects the packets of a flow. It is comparable: equal matches are equal values, whatever order their
-// conditions were given in. The zero value matches every packet. It keeps errors of its making, which Err and Set.Add
-// report.
+// Match selects the packets of a flow. It is comparable: equal matches are equal values, in whatever order their
+// conditions were given. The zero value matches every packet. A Match keeps an error in its conditions, which Err and
+// Set.Add report.
 type Match struct {
 	oxm ofp.Match
 	err string
@@ -142,8 +142,8 @@ const (
 	Redirect              uint8 = 137
 )
 
-// NDSolicits asks for a Neighbor Solicitation for an address. A host ignores such a message if a router has passed it
-// on. So the condition includes the hop limit (RFC 4861 section 7.1.1).
+// NDSolicits matches a Neighbor Solicitation for an address. A host ignores such a message if a router has forwarded
+// it. So the condition includes the hop limit (RFC 4861 section 7.1.1).
 func NDSolicits(target netip.Addr) Cond {
 	return func(b *ofp.MatchBuilder) {
 		if !target.Is6() {
@@ -177,7 +177,7 @@ func IPSrc(p netip.Prefix) Cond { return prefix(ofp.IPv4Src, ofp.IPv6Src, p) }
 // IPDst asks for a destination address in a prefix, and for its version of IP.
 func IPDst(p netip.Prefix) Cond { return prefix(ofp.IPv4Dst, ofp.IPv6Dst, p) }
 
-// CTDst asks for the destination of a connection, before its translation. It needs a ct_state with -inv+trk.
+// CTDst matches the destination of a connection before its translation. It needs a ct_state with -inv+trk.
 func CTDst(p netip.Prefix) Cond { return prefix(ofp.CTNwDst, ofp.CTIPv6Dst, p) }
 
 func prefix(v4, v6 ofp.Field, p netip.Prefix) Cond {
@@ -200,7 +200,7 @@ func setPrefix(b *ofp.MatchBuilder, f ofp.Field, p netip.Prefix) {
 	b.Set(f, ofp.ToValue(p.Addr().AsSlice()).And(mask), mask)
 }
 
-// Fragment asks for fragments of packets, the first included, over IPv4 unless IPv6 is also given.
+// Fragment matches fragments of packets, including the first one, over IPv4 unless IPv6 is also given.
 func Fragment() Cond {
 	return func(b *ofp.MatchBuilder) { b.Set(ofp.IPFrag, ofp.Value{Lo: 1}, ofp.Value{Lo: 1}) }
 }
@@ -248,8 +248,8 @@ func ARPSHA(m ofp.MAC) Cond { return mac(ofp.ARPSHA, m) }
 // ARPTHA asks for the target's MAC in ARP.
 func ARPTHA(m ofp.MAC) Cond { return mac(ofp.ARPTHA, m) }
 
-// TunnelSrc matches packets from a tunnel whose far end has an address in the prefix. The addresses inside do not
-// count.
+// TunnelSrc matches packets from a tunnel whose far end has an address in the prefix. The addresses inside of the
+// tunnel do not matter.
 func TunnelSrc(p netip.Prefix) Cond { return tunnelPrefix(ofp.TunIPv4Src, ofp.TunIPv6Src, p) }
 
 // TunnelDst asks for packets from a tunnel that were sent to an address in the prefix.

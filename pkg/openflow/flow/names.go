@@ -8,16 +8,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Names are what a switch calls its ports and tables. A port without a name, and a nil
-// Names, mean numbers. Its text is ovs-ofctl --names': it says more to people, and as only
-// the same switch knows the names, the parsers of this package do not read it.
+// Names are a switch's names of its ports and tables. For a port without a name, and if Names is nil, the number is
+// printed. Text with names has the form of ovs-ofctl --names. The parsers of this package do not read it, since only
+// the same switch has the names.
 type Names struct {
 	ports  map[ofp.Port]string
 	tables map[ofp.Table]string
 }
 
-// NewNames takes the names of ports and tables. Empty ones are left out, and so are those
-// that several ports, or several tables, have: they would say less than the numbers.
+// NewNames takes the names of ports and tables. It leaves out empty names, and names of several ports or several
+// tables, since these would be ambiguous.
 func NewNames(ports map[ofp.Port]string, tables map[ofp.Table]string) *Names {
 	return &Names{ports: unambiguous(ports), tables: unambiguous(tables)}
 }
@@ -36,8 +36,7 @@ func unambiguous[K comparable](names map[K]string) map[K]string {
 	return out
 }
 
-// quoted is a name as ovs-ofctl prints it: as a JSON string unless it is a letter with
-// letters and digits.
+// quoted returns a name as ovs-ofctl prints it: as a JSON string, unless it is a letter followed by letters and digits.
 func quoted(name string) string {
 	plain := true
 	for i, c := range []byte(name) {

@@ -35,7 +35,7 @@ func parseMatch(x span) (Match, error) {
 }
 
 // ParseActions reads actions in ovs-ofctl's text, in canonical form: a load of a constant becomes a set_field. Errors
-// are of type *ParseError. The packet is not known here, so mod_vlan_vid pushes a tag.
+// are of type *ParseError. The kind of packet is unknown, so mod_vlan_vid pushes a tag.
 func ParseActions(text string) (Actions, error) {
 	a, err := parseActionList(span{s: text}, nil)
 	if err != nil {

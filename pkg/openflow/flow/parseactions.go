@@ -20,8 +20,8 @@ func (p *parsed) add(it item, list ...ofp.Action) {
 	}
 }
 
-// resolve replaces old actions by what they are for packets of the match, and checks all.
-// Where there is no match, nothing is known of the packets and nothing is asked of them.
+// resolve replaces old actions by their present forms for packets of the match, and checks all actions. Without a
+// match, it makes no assumption about the packets and no check depends on them.
 func (p parsed) resolve(x span, m *ofp.Match) (Actions, error) {
 	list := p.list
 	if m != nil {
@@ -38,8 +38,9 @@ func (p parsed) resolve(x span, m *ofp.Match) (Actions, error) {
 	return a.Canonical(), nil
 }
 
-// ordered refuses instructions in another order than a switch follows, and repeated instructions, as ovs-ofctl does: it
-// would sort them, and the text would have another meaning. For this order the action meter counts as an instruction.
+// ordered refuses repeated instructions, and instructions in another order than that in which a switch executes them.
+// ovs-ofctl does the same: it would sort them, and the text would have another meaning. For this order the action meter
+// counts as an instruction.
 func (p parsed) ordered() error {
 	place := func(a ofp.Action) (place int, name string) {
 		switch a.(type) {
@@ -77,7 +78,8 @@ func (p parsed) ordered() error {
 
 const anAction = "an action such as output, ct, resubmit or set_field (docs/openflow-fields.md lists them), or a port"
 
-// parseActions reads a list. depth is the number of actions around it. The contents of ct are checked with it.
+// parseActions reads a list. depth is the number of enclosing actions. The actions in a ct are checked together with
+// it.
 func parseActions(x span, depth int, inCT bool) (parsed, error) {
 	var p parsed
 	if depth > maxDepth {

@@ -7,8 +7,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// protocols are the words that stand for an Ethernet type, and maybe an IP protocol
-// (ofp-parse.c, ofp_parse_protocol).
+// protocols are the words that stand for an Ethernet type, some also for an IP protocol (ofp-parse.c,
+// ofp_parse_protocol).
 var protocols = map[string]struct {
 	ethType uint16
 	proto   uint8
@@ -20,7 +20,7 @@ var protocols = map[string]struct {
 	"arp":   {0x0806, 0}, "rarp": {0x8035, 0}, "mpls": {0x8847, 0}, "mplsm": {0x8848, 0},
 }
 
-// matchParser collects conditions. Conditions whose meaning depends on the protocol wait for the end.
+// matchParser collects conditions. Conditions whose meaning depends on the protocol are added at the end.
 type matchParser struct {
 	b      ofp.MatchBuilder
 	later  []item

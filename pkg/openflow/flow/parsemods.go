@@ -19,8 +19,8 @@ type Mod struct {
 	Cookie, CookieMask uint64
 	OutPort            ofp.Port // PortAny, or only flows that send there are deleted
 	OutGroup           uint32   // GroupAny, or only flows that use it are deleted
-	// Unsent are fields of conditions that the text has and Flow lacks, since Open vSwitch sends them only together
-	// with others: ct_tp_src and ct_tp_dst without ct_nw_proto. ovs-ofctl leaves them out without a message.
+	// Unsent are fields of conditions in the text that Flow lacks, since Open vSwitch sends them only together with
+	// others: ct_tp_src and ct_tp_dst without ct_nw_proto. ovs-ofctl leaves them out without a message.
 	Unsent []ofp.Field
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// options reads KEY=VALUE items with the functions of their keys. The error about an unknown key names the known ones.
+// options reads KEY=VALUE items with a function for each key. The error about an unknown key lists the known ones.
 func (x span) options(known map[string]func(span) error, expected string) error {
 	items, err := split(x)
 	if err != nil {
@@ -134,7 +134,7 @@ func parseResubmit(x span) (ofp.Action, error) {
 	default:
 		return nil, ct.isNot(expected)
 	}
-	// It would look up the same packet again. resubmit(,) is useless too, but switches may hold it.
+	// Such a resubmit would look up the same packet again. resubmit(,) is useless too, but switches may have it.
 	if a.Port == ofp.PortInPort && a.Table == ofp.TableAll &&
 		(!port.empty() || !table.empty() || strings.Trim(x.s, blanks) == "") {
 		return nil, x.bad(expected, "neither a port nor a table is given")

@@ -60,7 +60,7 @@ func (x span) fieldValue(f ofp.Field) (v, mask string, err error) {
 	return v, mask, nil
 }
 
-// shortValue is fieldValue as numbers, for fields of up to 128 bits: value and mask within the field's width.
+// shortValue reads a value and mask as numbers, for fields of up to 128 bits. They fit within the field's width.
 func (x span) shortValue(f ofp.Field) (v, mask ofp.Value, err error) {
 	a, b, err := x.fieldValue(f)
 	if err != nil {

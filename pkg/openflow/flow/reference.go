@@ -54,8 +54,8 @@ var onlyText = []struct{ name, means string }{
 	{"FIELD[2..5]=7", "those bits of the field"},
 }
 
-// Reference is the text of docs/openflow-fields.md: every field and action that can be matched,
-// written and read, from the tables that encoding, decoding and text come from.
+// Reference returns the text of docs/openflow-fields.md: all fields and actions, with how they can be matched, written
+// and read. It is made from the tables that encoding, decoding and text use.
 func Reference() string {
 	var b strings.Builder
 	b.WriteString(`<!-- Code generated from pkg/openflow. DO NOT EDIT. -->

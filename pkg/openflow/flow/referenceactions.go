@@ -1,7 +1,7 @@
 package flow
 
 // actionForm is one action, or instruction: its text as an example, its effect, its prerequisites, and its definition.
-// A | is written as &#124;.
+// In the text &#124; stands for a |.
 type actionForm struct{ text, does, needs, source string }
 
 const (

@@ -10,7 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Set is the actual or desired contents of a switch. The zero value is empty but cannot be added to: use NewSet.
+// Set is the actual or desired contents of a switch. The zero value is empty, and entries cannot be added to it: use
+// NewSet.
 type Set struct {
 	flows  map[Key]Flow
 	groups map[uint32]Group
@@ -22,8 +23,8 @@ func NewSet() *Set {
 	return &Set{flows: map[Key]Flow{}, groups: map[uint32]Group{}, meters: map[uint32]Meter{}}
 }
 
-// Add adds a flow. It refuses what the switch would refuse, and a second flow with the same
-// key unless it is the same in everything.
+// Add adds a flow. It refuses a flow that the switch would refuse, and a second flow with the same key unless the two
+// are equal.
 func (s *Set) Add(f Flow) error {
 	if err := f.Err(); err != nil {
 		return err
@@ -152,7 +153,7 @@ func inOrder[T any](m map[uint32]T, yield func(T) bool) {
 	}
 }
 
-// Change turns one set into another. Mod has flows whose key stays and whose actions, cookie,
+// Change turns one set into another. Mod has flows that are in both sets by their key, and whose actions, cookie,
 // timeouts or flags change.
 type Change struct {
 	AddGroups, ModGroups, DelGroups []Group
@@ -160,8 +161,8 @@ type Change struct {
 	Add, Mod, Del                   []Flow
 }
 
-// Diff returns what turns have into want, in a fixed order. Two flows are the same flow when
-// table, priority and match are equal: OpenFlow's own rule. A nil set is empty.
+// Diff returns the Change that turns have into want, in a fixed order. Two flows are the same flow when table, priority
+// and match are equal: OpenFlow's own rule. A nil set is empty.
 func Diff(have, want *Set) Change {
 	var c Change
 	if have == nil {
@@ -190,8 +191,8 @@ func into[V any](add, mod, del *[]V) func(have, want *V) {
 	}
 }
 
-// Compare calls change, in the order of keys, for each entry that two maps do not have in common. have or want is nil
-// if the map lacks it.
+// Compare calls change for each entry that differs between two maps, in the order of keys. have or want is nil if the
+// map lacks the entry.
 func Compare[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool,
 	change func(have, want *V)) {
 	var keys []K
@@ -247,8 +248,8 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// Messages are the messages that make the change, in the order in which references hold:
-// meters and groups before the flows that use them, removals last and in reverse.
+// Messages returns the messages that make the change, in an order without missing references: meters and groups before
+// the flows that use them, and removals last, in reverse order.
 func (c Change) Messages() []ofp.Message {
 	var out []ofp.Message
 	for _, m := range c.AddMeters {

@@ -84,7 +84,7 @@ func (x span) refused(err error) error {
 	return x.bad("what the switch takes (docs/openflow-fields.md)", "%v", err)
 }
 
-// located makes a ParseError of a textError; source is the whole text and line its first line's number.
+// located makes a ParseError of a textError. source is the whole text, and line is the number of its first line.
 func located(what, source string, line int, err error) error {
 	var e *textError
 	if !errors.As(err, &e) {
@@ -187,8 +187,8 @@ func (x span) item() (item, error) {
 	return it, nil
 }
 
-// number reads an unsigned number as C's strtoul does: hexadecimal after 0x, octal after 0, and from 32 bits
-// on also negative ones.
+// number reads an unsigned number as C's strtoul does: hexadecimal after 0x, octal after 0, and for 32 bits and more
+// also negative numbers.
 func (x span) number(bits int) (uint64, error) {
 	s, neg := x.s, false
 	if bits >= 32 && strings.HasPrefix(s, "-") {

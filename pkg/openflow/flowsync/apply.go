@@ -38,9 +38,10 @@ const (
 	remove
 )
 
-// append appends the step's message. A group is sent whole. For inserted buckets Open vSwitch 3.1 makes the table of
-// hash values of a select group only from them, and all connections go to them. After a removal it has no table
-// (ofproto.c, init_group() calls group_construct() before modify_group_start() adds the other buckets).
+// append appends the step's message. A changed group is sent as a whole, without messages that insert or remove single
+// buckets. After an insertion, Open vSwitch 3.1 makes the table of hash values of a select group only from the inserted
+// buckets, and all connections go to them. After a removal it has no such table (ofproto.c, init_group() calls
+// group_construct() before modify_group_start() adds the other buckets).
 func (st *step) append(t *owners, b []byte, xid uint32) ([]byte, error) {
 	switch {
 	case st.id.isGroup() && st.op == remove:
@@ -68,7 +69,7 @@ func (st *step) append(t *owners, b []byte, xid uint32) ([]byte, error) {
 	return ofp.AppendFlowMod(b, xid, &m, string(st.after[formInstructions:]))
 }
 
-// round sends the difference. It returns the time until the next look, or the error that ends the session.
+// round sends the difference. It returns the time until the next comparison, or the error that ends the session.
 func (se *session) round(ctx context.Context) (time.Duration, error) {
 	se.syncer.mu.Lock()
 	all, groups := se.syncer.stale.due()
@@ -81,8 +82,9 @@ func (se *session) round(ctx context.Context) (time.Duration, error) {
 	se.syncer.mu.Lock()
 	gen, since := se.syncer.progress.take()
 	se.syncer.mu.Unlock()
-	// Consequences of a change are sent before it counts as done: flows that went with their group, flows that there is
-	// room for now. Another controller may keep this loop from an end.
+	// Consequences of a change are sent before the change counts as done, for example flows that were removed with their
+	// group, or flows for which there is room now. The number of passes is bounded, since another controller could keep
+	// causing changes.
 	for n := 0; n < followMax; n++ {
 		more, err := se.pass(ctx)
 		if err != nil {
@@ -164,7 +166,8 @@ func (se *session) pass(ctx context.Context) (bool, error) {
 	return se.follow, err
 }
 
-// retry marks refused entries whose time has come, after all other entries, so that these do not wait for them.
+// retry marks refused entries whose back-off has passed. They come after all other entries, so that these do not wait
+// for them.
 func (t *slots) retry(now time.Time) bool {
 	n := 0
 	for sl, r := range t.refused {
@@ -176,8 +179,8 @@ func (t *slots) retry(now time.Time) bool {
 	return n > 0
 }
 
-// plan compares the dirty slots and clears the marks; syncer.mu is held. Groups come before the flows that use them,
-// removals last.
+// plan compares the dirty slots and clears their marks. The caller holds syncer.mu. Groups come before the flows that
+// use them, and removals last.
 func (se *session) plan(now time.Time) change {
 	var groups, flows, delFlows, delGroups change
 	if se.slots.dirty.n > bulk {
@@ -242,15 +245,16 @@ func (se *session) refuse(sl *slot, f form, text string, err error) {
 		se.syncer.log.Error("the switch does not take an entry; the others go on", "entry", r.of(sl),
 			"error", err)
 	}
-	// The refusal may have an outdated group as its reason. Read the groups again, and if that is it, do not wait.
+	// The switch may have refused the entry because of an outdated group. So the groups are read again. If one was
+	// outdated, the entry does not wait for its back-off.
 	if !isTableFull(err) {
 		se.syncer.stale.groups = true
 		se.syncer.signal()
 	}
 }
 
-// refuseStep holds back an entry that the switch has refused; syncer.mu is held. If the desired entry has changed
-// meanwhile, the new one was not refused.
+// refuseStep holds back an entry that the switch has refused. The caller holds syncer.mu. If the desired entry has
+// changed meanwhile, the refusal was not for the new one.
 func (se *session) refuseStep(st step, err error) {
 	if !st.current() {
 		se.slots.mark(st.slot)
@@ -278,8 +282,8 @@ func isTableFull(err error) bool {
 	return errors.As(err, &e) && e.Refusal.Name() == "OFPFMFC_TABLE_FULL"
 }
 
-// send sends a change. If the switch refuses a message, it holds that one back, and sends the messages before and after
-// it in bundles of their own. After an error the connection is of no more use.
+// send sends a change. If the switch refuses a message, send holds that message back, and sends the messages before and
+// after it in separate bundles. After an error the connection cannot be used any more.
 func (se *session) send(ctx context.Context, c change) error {
 	for len(c) > 0 {
 		se.assume(c)
@@ -328,8 +332,8 @@ func (se *session) send(ctx context.Context, c change) error {
 	return nil
 }
 
-// bundle is one bundle, for which the switch has a time of its own: one that ends within a
-// large bundle every time would never get anywhere.
+// bundle sends one bundle. The time limit depends on the number of messages: with a fixed limit a large bundle would be
+// interrupted at every attempt.
 func (se *session) bundle(ctx context.Context, c change) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax+time.Duration(len(c))*messageMax)
 	defer cancel()
@@ -337,8 +341,7 @@ func (se *session) bundle(ctx context.Context, c change) error {
 		func(b []byte, xid uint32, i int) ([]byte, error) { return c[i].append(&se.syncer.owners, b, xid) })
 }
 
-// withoutAdditions holds back all flows of a change that are new in a table that is full, and
-// returns the rest.
+// withoutAdditions holds back all new flows of a change that are for a full table, and returns the rest.
 func (se *session) withoutAdditions(c change, table ofp.Table, err error) change {
 	se.syncer.mu.Lock()
 	defer se.syncer.mu.Unlock()
@@ -359,8 +362,8 @@ func (se *session) withoutAdditions(c change, table ofp.Table, err error) change
 	return rest
 }
 
-// assume takes a change for done before it is sent, so that a report that comes while the
-// switch is at work is not forgotten. It notes what was there.
+// assume records a change as done before it is sent, so that reports that arrive while the switch works on it are
+// handled right. It keeps the earlier state in each step.
 func (se *session) assume(c change) {
 	se.syncer.mu.Lock()
 	defer se.syncer.mu.Unlock()
@@ -389,8 +392,8 @@ func (t *slots) retract(c change) {
 	t.touched, t.removing = nil, nil
 }
 
-// confirm notes that the switch has taken a change. Reports about the same flows since it was sent may be older or
-// newer than the change: such flows are in doubt, and sent once more.
+// confirm records that the switch has accepted a change. Reports about the same flows since it was sent may be older or
+// newer than the change. Such flows are in doubt, and are sent once more.
 func (se *session) confirm(c change) {
 	se.syncer.mu.Lock()
 	defer se.syncer.mu.Unlock()
@@ -430,8 +433,8 @@ func (se *session) confirm(c change) {
 	if len(removed) == 0 {
 		return
 	}
-	// The switch removes the flows that use a group with the group (OpenFlow 1.5 section
-	// 6.7), and reports that or not, since it was our doing.
+	// With a group the switch removes the flows that use it (OpenFlow 1.5 section 6.7). It may not report that, since this
+	// connection has caused it.
 	se.follow = true
 	for sl := range se.slots.linked {
 		if sl.id.uses(sl.have, removed) {

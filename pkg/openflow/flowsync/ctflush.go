@@ -8,10 +8,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// FlushConnections has the switch forget tracked connections, over the connection that its flows are written with, and
-// returns when it has. Without anything to flush it returns when the switch has answered. After an error the switch may
-// have done only a part. If the error wraps an *ofconn.SwitchError, it is the switch's refusal (NXT_CT_FLUSH came with
-// Open vSwitch 3.1).
+// FlushConnections makes the switch forget tracked connections, and returns when it has done so. It uses the connection
+// to the switch over which flows are written. If there is nothing to flush, it returns when the switch has answered.
+// After an error the switch may have done only a part. If the error wraps an *ofconn.SwitchError, it is the switch's
+// refusal (NXT_CT_FLUSH came with Open vSwitch 3.1).
 func (s *Syncer) FlushConnections(ctx context.Context, list []ofp.CTFlush) error {
 	s.mu.Lock()
 	se := s.session

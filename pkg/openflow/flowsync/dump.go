@@ -203,7 +203,7 @@ func (se *session) dumpFlows(ctx context.Context, table ofp.Table) ([]DumpedFlow
 	return out, nil
 }
 
-// OwnersOf returns the owners of flows that have one of some cookies. Of owners with one cookie, any is returned.
+// OwnersOf returns the owners of flows with some cookies. If several owners have one cookie, it returns one of them.
 func (s *Syncer) OwnersOf(cookies ...uint64) map[uint64]flow.Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,16 +57,16 @@ import (
 // Options of a Syncer.
 type Options struct {
 	Dial ofconn.Dialer
-	// Instance is the upper 16 bits of our flows' cookies. Flows under another instance
-	// are not ours and never touched. All groups and meters of the switch are ours.
+	// Instance is the upper 16 bits of our flows' cookies. Flows with another instance are not ours and are never changed.
+	// All groups and meters of the switch are ours.
 	Instance uint16
 	// PacketIn gets the packets that flows send to the controller. It must not block.
 	PacketIn   func(ofp.PacketIn2)
 	Logger     *slog.Logger          // may be nil
 	Registerer prometheus.Registerer // may be nil
-	// Compare is the interval at which everything is read and compared without a report; default a minute. Groups and
-	// meters are compared every GroupCompare, default half a minute: the switch reports changes that another program
-	// asks for, not their consequences.
+	// Compare is the interval at which everything is read and compared even without a report; default a minute. Groups and
+	// meters are compared every GroupCompare, default half a minute. The switch reports changes that another program
+	// requests, but not the consequences of these changes.
 	Compare, GroupCompare time.Duration
 }
 
@@ -175,7 +175,7 @@ func (p *progress) declared() {
 	}
 }
 
-// take returns the number of the last declaration, and the time of the first that no round had taken up.
+// take returns the number of the last declaration, and the time of the first declaration that no round has handled yet.
 func (p *progress) take() (gen uint64, since time.Time) {
 	gen, since = p.gen, p.waiting
 	p.waiting = time.Time{}
@@ -230,14 +230,14 @@ func (s *Syncer) signal() {
 // Cookie returns the cookie of an owner's flows. Two owners may have one cookie by chance.
 func (s *Syncer) Cookie(o flow.Owner) uint64 { return s.owners.cookie(o) }
 
-// Set declares everything that o wants, instead of what it wanted before, and returns at
-// once. Nothing wanted is an owner that is gone.
+// Set declares all desired entries of the owner o, in place of its earlier ones, and returns at once. An owner without
+// entries is gone.
 func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 	s.SetSome(func(yield func(flow.Owner, flow.Entries) bool) { yield(o, e) })
 }
 
-// SetSome declares the entries of some owners, as Set does, all at once: an entry that moves from one owner to another
-// is not missing in between.
+// SetSome declares the entries of several owners, as Set does, but all at once. So an entry that moves from one owner
+// to another is not missing in between.
 func (s *Syncer) SetSome(some iter.Seq2[flow.Owner, flow.Entries]) {
 	s.mu.Lock()
 	for o, e := range some {
@@ -250,7 +250,8 @@ func (s *Syncer) SetSome(some iter.Seq2[flow.Owner, flow.Entries]) {
 	s.signal()
 }
 
-// Release allows removals: every source of declarations has loaded once. Before, undesired flows and groups stay.
+// Release allows removals. The caller has loaded every source of declarations once. Before that, undesired flows and
+// groups stay.
 func (s *Syncer) Release() {
 	s.mu.Lock()
 	if !s.released {
@@ -267,8 +268,9 @@ func (s *Syncer) Release() {
 	s.signal()
 }
 
-// Synced waits until the switch has confirmed all declarations before the call. It returns an error that names the flow
-// when an entry of these owners was refused (of any owner without arguments), or when ctx ends.
+// Synced waits until the switch has confirmed all declarations before the call. If an entry of these owners was
+// refused, it returns an error that names the flow. Without arguments it considers all owners. It also returns an error
+// if ctx ends.
 func (s *Syncer) Synced(ctx context.Context, owners ...flow.Owner) error {
 	s.mu.Lock()
 	gen := s.progress.gen
@@ -346,8 +348,7 @@ func (s *Syncer) Refused() map[flow.Owner]error {
 	return out
 }
 
-// PacketOut sends a packet through the switch. It waits, at most until ctx ends, while the
-// switch does not read.
+// PacketOut sends a packet through the switch. If the switch does not read, it waits, at most until ctx ends.
 func (s *Syncer) PacketOut(ctx context.Context, p ofp.PacketOut) error {
 	s.mu.Lock()
 	se := s.session

@@ -53,10 +53,11 @@ func (id ident) match() ofp.Match { return ofp.Match(id[identLen:]) }
 
 // form is the part of an entry that its ident lacks, as bytes. For a flow it is the part of messages. For a group it is
 // the packed message that adds it, with the buckets in the order of their numbers if their order does not matter. Two
-// entries with one ident are the same when their forms are, except for the cases of sameForm. An empty form is nothing.
+// entries with one ident are the same when their forms are, except for the cases of sameForm. An empty form means that
+// there is no entry.
 //
-// Flows are kept in no other way. A form takes a fraction of the memory of a [flow.Flow], it is sent as it is, and the
-// switch's reports can be compared with it as they come.
+// Flows are kept only in this form. It takes a fraction of the memory of a [flow.Flow] and is sent unchanged. The
+// switch's reports can be compared with it without decoding.
 type form string
 
 // Where a flow's form has what.
@@ -68,7 +69,7 @@ const (
 	formInstructions = 16
 )
 
-// unknown stands for reported instructions that we cannot encode. No instructions are equal to it.
+// unknown stands for reported instructions that we cannot encode. It differs from all other instructions.
 const unknown = "?"
 
 // appendHeader appends what a flow's form has before the instructions.
@@ -90,9 +91,9 @@ func appendReported(b []byte, f *flow.Flow) []byte {
 	return out
 }
 
-// groupMax is the longest form of a group: as part of a bundle it gets 16 bytes more. A longer group could be made with
-// inserted buckets. But Open vSwitch aborts when a client asks for a group whose description does not fit a message,
-// with 8 bytes more than the form.
+// groupMax is the longest form of a group: as part of a bundle it gets 16 bytes more. A longer group could be made by
+// inserting buckets. But Open vSwitch aborts when a client reads a group whose description does not fit into a message.
+// The description has 8 bytes more than the form.
 const groupMax = 0xffff - 16
 
 // appendGroup appends the form of a group, or returns an error with the reason why it has no form.
@@ -141,8 +142,8 @@ const (
 	groupBuckets = 24
 )
 
-// ordered reports whether the order of a group's buckets matters: in a fast-failover group the first live bucket is
-// used.
+// ordered reports whether the order of a group's buckets matters. It does in a fast-failover group, which uses the
+// first live bucket.
 func ordered(t byte) bool { return ofp.GroupType(t) == ofp.GroupTypeFastFailover }
 
 // sortBuckets puts the buckets of a group's message in order.
@@ -197,8 +198,8 @@ func (id ident) sameButCookie(a, b form) bool {
 	return id.same(a[:formIdle]+b[formIdle:], a)
 }
 
-// onlyActions reports whether a flow can be changed in place, which keeps its counters: a modify changes neither cookie
-// nor timeouts nor flags.
+// onlyActions reports whether a flow changes only in its actions. Such a flow can be modified in place, which keeps its
+// counters. A modification changes neither cookie nor timeouts nor flags.
 func onlyActions(a, b form) bool {
 	return a != "" && b != "" && a[:formFlags] == b[:formFlags] && a.flags()&ofp.KeptFlags == b.flags()&ofp.KeptFlags &&
 		a.importance() == b.importance()
@@ -263,7 +264,7 @@ func brief(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:most], len(text))
 }
 
-// Type and length of the actions group and meter (OpenFlow 1.5 sections 7.2.6.9 and 7.2.6.17).
+// These are the type and length of the actions group and meter (OpenFlow 1.5 sections 7.2.6.9 and 7.2.6.17).
 const (
 	groupBegins = "\x00\x16\x00\x08"
 	meterBegins = "\x00\x1d\x00\x08"

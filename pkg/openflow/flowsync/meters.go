@@ -13,12 +13,12 @@ import (
 )
 
 // lastMeter is the last number of a meter that flows can use (OFPM_MAX, OpenFlow 1.5 section 7.3.4.5). Higher numbers
-// limit the switch's own channels to us, and belong to its administrator.
+// are meters of the switch's connections to controllers, and belong to its administrator.
 const lastMeter = 0xffff0000
 
 // meters is the meter table. Open vSwitch takes no meter-mods in bundles (OFPBFC_MSG_UNSUP), so meters are kept apart
-// from flows and groups. New and changed meters are sent before the bundle with the flows that use them, removals after
-// it. No switch reports changes of meters; they are compared as often as groups.
+// from flows and groups. New and changed meters are sent before the bundle with the flows that use them, and removals
+// after it. Switches do not report changes of meters, so meters are read and compared as often as groups.
 type meters struct {
 	owners  map[flow.Owner]map[uint32]flow.Meter
 	claims  map[uint32][]meterClaim // in the owners' order; the first counts
@@ -100,7 +100,8 @@ func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
 	return changed
 }
 
-// problems returns refusals of some owners' meters, of all owners' without arguments, and conflicts with other owners.
+// problems returns the refusals of meters, and conflicts with other owners, of some owners. Without arguments it
+// considers all owners.
 func (t *meters) problems(owners []flow.Owner) []error {
 	var errs []error
 	for id, r := range t.refused {
@@ -221,8 +222,8 @@ func (se *session) dropMeters(ctx context.Context) error {
 	return se.sendMeters(ctx, se.metersToDrop())
 }
 
-// metersToDrop returns the meters to remove now. While there are new declarations it returns no meters, since their
-// flows may still have to change from one meter to another.
+// metersToDrop returns the meters to remove now. While there are new declarations it returns none, since flows may
+// still have to change from one meter to another.
 func (se *session) metersToDrop() []ofp.MeterMod {
 	se.syncer.mu.Lock()
 	defer se.syncer.mu.Unlock()
@@ -231,8 +232,8 @@ func (se *session) metersToDrop() []ofp.MeterMod {
 		mods = se.syncer.meters.plan(time.Now(), true)
 	}
 	se.syncer.meters.drop = false
-	// With a meter the switch removes the flows that use it. Owners that still want these flows get an error that they
-	// are refused.
+	// With a meter the switch removes the flows that use it. For an owner that still wants such a flow, that is an error,
+	// as for a refused flow.
 	gone := map[uint32]bool{}
 	for _, m := range mods {
 		gone[m.ID] = true
@@ -342,7 +343,7 @@ func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
 	return out, nil
 }
 
-// MeterStats reads the counters of all meters. For a switch without meters the list is empty.
+// MeterStats reads the counters of all meters. If the switch has no meters, the list is empty.
 func (s *Syncer) MeterStats(ctx context.Context) ([]ofp.MeterStatistics, error) {
 	se, err := s.connected()
 	if err != nil {

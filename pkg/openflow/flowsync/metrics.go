@@ -10,7 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// collector shows a Syncer to Prometheus. It copies the Syncer's numbers under its lock and hands them over without it.
+// collector exports a Syncer's metrics. It copies the Syncer's numbers under s.mu and passes them on without the lock.
 // Metrics of Prometheus must not be read or changed under s.mu: their locks are held while a scrape waits for a slow
 // reader, and that reader may be waiting for s.mu.
 type collector struct{ s *Syncer }
@@ -91,7 +91,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// newLatency returns the histogram of the time that declarations take. It is registered in addition to the collector.
+// newLatency returns the histogram of the time from a declaration to its confirmation. It is registered in addition to
+// the collector.
 func newLatency() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "tombolo_flowsync_sync_seconds",

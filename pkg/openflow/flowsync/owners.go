@@ -41,7 +41,7 @@ func (t *owners) of(id []byte) flow.Owner {
 	return flow.Owner{}
 }
 
-// set declares all flows and groups that an owner wants. It reports whether that is anything new.
+// set declares all desired flows and groups of an owner. It reports whether anything is new.
 func (t *owners) set(name flow.Owner, e flow.Entries) (any bool) {
 	o := t.all[name]
 	if o == nil {
@@ -85,8 +85,8 @@ func (t *owners) set(name flow.Owner, e flow.Entries) (any bool) {
 	return any
 }
 
-// want declares that an owner wants the entry whose ident and form are in slots or, if err is not nil, a wrong entry.
-// It reports whether that is new.
+// want declares a desired entry of an owner, whose ident and form are in slots. If err is not nil, the entry is
+// invalid. It reports whether anything is new.
 func (t *owners) want(o *owner, err error, text func() string) bool {
 	sl := t.slots.make(t.slots.id)
 	c := sl.claimOf(o)
@@ -193,8 +193,8 @@ func (t *owners) unclaim(sl *slot, o *owner) {
 		t.slots.mark(sl)
 		return
 	}
-	// An entry that was never sent needs no removal. Otherwise all entries that come and go while the switch is
-	// unavailable would be kept. It may be about to be sent: confirm checks that.
+	// An entry that was never sent needs no removal. If it stayed, all entries that come and go while the switch is
+	// unavailable would be kept. The entry may be in a bundle that is being sent: confirm checks that.
 	t.slots.dirty.remove(sl)
 	t.slots.tidy(sl)
 }
@@ -224,8 +224,8 @@ func (t *owners) conflicts(of func(*owner) bool) []error {
 	return errs
 }
 
-// deletion returns the message that deletes the flow with an ident, if it is ours: another program's flow may have
-// taken its place since its last report.
+// deletion returns the message that deletes the flow with an ident, but only if the flow is ours: another program's
+// flow may have taken its place since the last report.
 func (t *owners) deletion(id ident) ofp.FlowMod {
 	return ofp.FlowMod{
 		Command: ofp.FlowDeleteStrict, Table: id.table(), Priority: id.priority(), Match: id.match(),

@@ -2,12 +2,13 @@ package flowsync
 
 import "encoding/binary"
 
-// The buckets of a group differ in a number and an address. A packed form replaces bytes that the bucket before has at
-// the same place by their number. It takes a quarter of the memory. Equal messages have equal packed forms.
+// The buckets of a group differ only in a number and an address. In a packed form, a count replaces the bytes that
+// equal the previous bucket's bytes at the same place. That takes a quarter of the memory. Equal messages have equal
+// packed forms.
 //
-// After groupBuckets bytes follow runs, each after one byte. Up to mostBytes that is the number of bytes that follow.
-// Above, it is the number of bytes to repeat, plus mostBytes. They repeat the bytes before them at the distance of the
-// first bucket's length.
+// The first groupBuckets bytes are not packed. After them come runs, each with one byte in front. A value up to
+// mostBytes is the number of plain bytes that follow. A larger value is the number of repeated bytes, plus mostBytes.
+// They repeat the bytes at a distance of the first bucket's length.
 const (
 	mostBytes  = 127
 	mostRepeat = 255 - mostBytes
@@ -43,7 +44,7 @@ func firstBucket(buckets []byte) int {
 	return int(binary.BigEndian.Uint16(buckets))
 }
 
-// repeated returns how many bytes from a place on repeat those at a distance before, at most mostRepeat.
+// repeated returns how many bytes from a place on equal the bytes at a distance before them, at most mostRepeat.
 func repeated(b []byte, at, distance int) (n int) {
 	if distance == 0 || at < distance {
 		return 0

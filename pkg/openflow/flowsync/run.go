@@ -86,8 +86,8 @@ func (se *session) run(ctx context.Context) error {
 	compare, groups := time.NewTicker(se.syncer.options.Compare), time.NewTicker(se.syncer.options.GroupCompare)
 	defer compare.Stop()
 	defer groups.Stop()
-	// A bundle of the last connection may still be on its way to the switch. The monitor reports flows; groups and
-	// meters are read, less and less often.
+	// A bundle of the last connection may still be on its way to the switch. The monitor would report its flows. Groups
+	// and meters are read again, at growing intervals.
 	settle := time.NewTimer(settleMin)
 	defer settle.Stop()
 	wait := settleMin
@@ -132,8 +132,8 @@ const (
 	forwardMeters = 1 << 1
 )
 
-// begin asks for packet-ins and for reports of others' changes, then reads the switch. The monitor comes first: a
-// change between the two is reported or read, or both.
+// begin requests packet-ins and reports of others' changes, and then reads the switch. The monitor starts first, so
+// that a change between the two is in a report or in the read, or in both.
 func (se *session) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()

@@ -4,8 +4,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 )
 
-// slot is the whole state of one ident: its owners' claims, and the switch's entry. There is a slot for each desired
-// flow and group, for each of ours in the switch, and for each with pending work.
+// slot is the whole state of one ident: its owners' claims, and the switch's entry. There is a slot for each flow and
+// group that is desired, that is ours in the switch, or that has pending work.
 type slot struct {
 	id    ident
 	claim          // the claim that counts; without an owner nothing is desired
@@ -128,8 +128,8 @@ func (l *dirtyList) remove(sl *slot) {
 	l.n--
 }
 
-// slots are all slots by their ident, and the work that is under way with them. Groups are apart, since they are read
-// more often.
+// slots has all slots by their ident, and the work that is being done on them. Groups are in a separate map, since they
+// are read more often.
 type slots struct {
 	flows    map[ident]*slot
 	groups   map[ident]*slot
@@ -190,8 +190,8 @@ func (t *slots) tidy(sl *slot) {
 	}
 }
 
-// link notes a flow that goes with a group or a meter, so that a removal need not look at all flows. All desired and
-// reported flows pass here.
+// link records that a flow depends on a group or a meter, with which the switch would remove it. So a removal need not
+// search all flows. It is called for all desired and reported flows.
 func (t *slots) link(sl *slot, f form) {
 	if sl.id.links(f) {
 		t.linked[sl] = struct{}{}

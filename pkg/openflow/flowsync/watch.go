@@ -56,8 +56,8 @@ func (se *session) read(ctx context.Context, all bool) error {
 		}
 		se.slots.noteForeign(f.slot, se.syncer.progress.synced > 0)
 	})
-	// A full read leaves no doubt: all desired and all undesired entries are compared, since a removal may have been
-	// lost with a connection.
+	// After a full read no slot is in doubt: all desired and all undesired entries are compared, since a removal may have
+	// been lost with a connection.
 	if all {
 		se.syncer.mu.Lock()
 		se.syncer.meters.dirty = true
@@ -72,11 +72,12 @@ func (se *session) read(ctx context.Context, all bool) error {
 	return nil
 }
 
-// atOnce is the number of slots that are read while s.mu is held: the connection's reader and owners wait for it.
+// atOnce is the number of slots that are handled while s.mu is held, since the connection's reader and owners wait for
+// the lock.
 const atOnce = 256
 
-// some calls f for some entries with s.mu held, lets other goroutines have it, and goes on. Entries that are added
-// meanwhile may be left out.
+// some calls f for a part of the entries with s.mu held, releases the lock for other goroutines, and continues. It may
+// leave out entries that are added meanwhile.
 func some[T any](s *Syncer, list iter.Seq[T], f func(T)) {
 	n := 0
 	s.mu.Lock()
@@ -91,7 +92,7 @@ func some[T any](s *Syncer, list iter.Seq[T], f func(T)) {
 	}
 }
 
-// missing notes that a read has not found a known entry. With news, another program has removed it.
+// missing records that a read has not found a known entry. If news is set, another program has removed it.
 func (t *slots) missing(sl *slot, news bool) {
 	// Reports during the read are newer than the read.
 	if _, newer := t.touched[sl]; newer || sl.found == t.reads || sl.have == "" {
@@ -193,8 +194,8 @@ func (t *slots) reportedGroup(d ofp.GroupDescBytes) (*slot, form) {
 	return sl, sl.compared(form(t.form))
 }
 
-// compared returns the form of a group that the switch has reported as it is compared with the owner's. The switch may
-// write other bytes than we for the same group.
+// compared returns the form in which a group that the switch has reported is compared with the owner's. The switch may
+// write other bytes for the same group than we do.
 func (sl *slot) compared(reported form) form {
 	if sl.owner == nil || !sl.id.isGroup() || reported == "" || reported == sl.want {
 		return reported
@@ -226,7 +227,7 @@ func (t *slots) slotOf(f *flow.Flow) (*slot, form) {
 	return sl, now
 }
 
-// noteForeign marks an entry that is not as it was known to be. With news, another program has changed it.
+// noteForeign marks an entry whose state is not the known one. If news is set, another program has changed it.
 func (t *slots) noteForeign(sl *slot, news bool) {
 	t.mark(sl)
 	if r := t.refused[sl]; r != nil {
@@ -303,9 +304,8 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 	}
 }
 
-// update follows one report of the flow monitor; s.mu is held. The switch shortens reports of our own changes to
-// nothing, but not always: while its queue to us is long it reports them as if they were another program's. They then
-// repeat known changes.
+// update handles one report of the flow monitor. The caller holds s.mu. The switch usually leaves out our own changes.
+// But while its queue to us is long, it reports them like another program's. Such reports repeat known changes.
 func (s *Syncer) update(u ofp.FlowUpdate) {
 	news := s.progress.synced > 0
 	switch u.Event {
@@ -349,7 +349,7 @@ func (t *slots) slotOfFlow(f *flow.Flow) *slot {
 	return t.get(t.id)
 }
 
-// gone notes that the switch does not hold a flow of ours. With news, another program has removed it.
+// gone records that the switch does not have a flow of ours. If news is set, another program has removed it.
 func (t *slots) gone(f *flow.Flow, news bool) {
 	sl := t.slotOfFlow(f)
 	if sl == nil {

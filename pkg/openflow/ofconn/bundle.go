@@ -46,9 +46,9 @@ func (b *bundle) note(xid uint32, e ofp.Error) bool {
 	return true
 }
 
-// end handles an error for the request that opened the bundle, long after its answer: the switch has given the bundle
-// up, since it was idle for too long (OVS 3.1, ofproto.c, bundle_timeout). Later additions open another bundle, which
-// lacks the earlier ones.
+// end handles an error for the request that opened the bundle, long after its answer. It means that the switch has
+// discarded the bundle, which was idle for too long (OVS 3.1, ofproto.c, bundle_timeout). Later additions open another
+// bundle, which lacks the earlier ones.
 func (b *bundle) end(xid uint32, e ofp.Error) bool {
 	if xid != b.open {
 		return false
@@ -59,17 +59,17 @@ func (b *bundle) end(xid uint32, e ofp.Error) bool {
 	return true
 }
 
-// Bundle sends messages as one atomic, ordered bundle (OpenFlow 1.5 section 6.9): all take
-// effect, or none and the error is a *BundleError. One bundle is written at a time. When ctx ends
-// while it is being written the connection ends too.
+// Bundle sends messages as one atomic, ordered bundle (OpenFlow 1.5 section 6.9): all take effect, or the error is a
+// *BundleError and no message takes effect. Only one bundle is written at a time. If ctx ends while it is being
+// written, the connection ends too.
 func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	return c.BundleBytes(ctx, len(messages), func(b []byte, xid uint32, i int) ([]byte, error) {
 		return ofp.AppendMessage(b, xid, messages[i])
 	})
 }
 
-// BundleBytes is Bundle for n messages that are encoded while they are sent: message appends the message with an index,
-// in order, and may be called for an index again.
+// BundleBytes sends a bundle of n messages that are encoded while they are sent. message appends the message with an
+// index. It is called in order, and may be called again for an index.
 func (c *Conn) BundleBytes(ctx context.Context, n int,
 	message func(b []byte, xid uint32, i int) ([]byte, error)) error {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered

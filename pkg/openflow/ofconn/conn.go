@@ -1,5 +1,5 @@
-// Package ofconn is one OpenFlow 1.5 connection to a switch: handshake, transaction ids,
-// requests with their answers, bundles, and a handler for what the switch says by itself.
+// Package ofconn is one OpenFlow 1.5 connection to a switch: handshake, transaction ids, requests with their answers,
+// bundles, and a handler for unsolicited messages of the switch.
 package ofconn
 
 import (
@@ -47,8 +47,8 @@ type SwitchError struct{ Refusal ofp.Error }
 
 func (e *SwitchError) Error() string { return e.Refusal.Error() }
 
-// Handler gets unsolicited messages of the switch. It runs on the connection's reader: it must not wait for the
-// connection.
+// Handler gets unsolicited messages of the switch. It runs in the goroutine that reads the connection, so it must not
+// wait for the connection.
 type Handler func(xid uint32, m ofp.Message)
 
 // Conn is an established connection.
@@ -102,19 +102,19 @@ type echo struct {
 	request ofp.EchoRequest
 }
 
-// echoesMax is how many echo requests may wait for their answer. A switch sends one in some
-// seconds; one with so many outstanding does not read what it asked for.
+// echoesMax is how many echo requests of the switch may wait for their answer. A switch sends one every few seconds. A
+// switch with so many open requests does not read its answers.
 const echoesMax = 64
 
-// Counters count messages by OpenFlow type over the life of several connections. A message
-// inside a bundle counts as itself, and the bundle-add around it too.
+// Counters count messages by OpenFlow type over the life of several connections. A message inside a bundle counts, and
+// the bundle-add around it counts too.
 type Counters struct {
 	sent, received [256]atomic.Uint64
 	flowMods       [ofp.FlowDeleteStrict + 1]atomic.Uint64
 }
 
-// Offsets of a message's type, of a flow-mod's command, and of the message in a bundle-add (OpenFlow 1.5 sections
-// 7.1.1, 7.3.4.2 and 7.3.9.6).
+// These are the offsets of a message's type, of a flow-mod's command, and of the message in a bundle-add (OpenFlow 1.5
+// sections 7.1.1, 7.3.4.2 and 7.3.9.6).
 const (
 	typeAt    = 1
 	commandAt = 25
@@ -238,14 +238,14 @@ func readMessage(r *bufio.Reader, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// Send sends messages without waiting for answers. Each gets a transaction id of its own. It
-// waits while the switch does not read; SendContext has a limit for that.
+// Send sends messages without waiting for answers. Each gets a transaction id of its own. If the switch does not read,
+// Send waits; SendContext has a limit for that.
 func (c *Conn) Send(messages ...ofp.Message) error {
 	return c.SendContext(context.Background(), messages...)
 }
 
-// SendContext is Send that returns when ctx ends. The messages may be sent after that, if the writing had begun: half a
-// message would end the connection.
+// SendContext is like Send, but returns when ctx ends. If the writing has begun by then, the messages are still sent,
+// since half a message would end the connection.
 func (c *Conn) SendContext(ctx context.Context, messages ...ofp.Message) error {
 	if err := c.out.acquire(ctx); err != nil {
 		return fmt.Errorf("write to the switch: %w", err)
@@ -256,14 +256,14 @@ func (c *Conn) SendContext(ctx context.Context, messages ...ofp.Message) error {
 // xids takes n transaction ids that count up from the one returned.
 func (c *Conn) xids(n int) uint32 { return c.xid.Add(uint32(n)) - uint32(n) + 1 }
 
-// Request sends a message and returns the answers: one, or all parts of a multipart reply. A
-// refusal is a *SwitchError.
+// Request sends a message and returns the answers: one message, or all parts of a multipart reply. If the switch
+// refuses the request, the error is a *SwitchError.
 func (c *Conn) Request(ctx context.Context, m ofp.Message) ([]ofp.Message, error) {
 	return c.request(ctx, m, &request{})
 }
 
-// RequestParts is Request for answers too large to be kept. part gets them one by one, on the connection's reader, and
-// not after RequestParts has returned.
+// RequestParts is like Request, for answers that are too large to be kept. It calls part with each answer, in the
+// goroutine that reads the connection, and never after it has returned.
 func (c *Conn) RequestParts(ctx context.Context, m ofp.Message, part func(ofp.Message)) error {
 	return c.requestParts(ctx, m, func(b []byte) error {
 		_, m, err := ofp.DecodeMessage(b)
@@ -355,8 +355,8 @@ func (c *Conn) read(r *bufio.Reader) {
 		c.lastRead.Store(int64(time.Since(c.began)))
 		c.counts.received[b[typeAt]].Add(1)
 		if err := c.dispatch(b); err != nil {
-			// A message that cannot be read may be the answer that a caller waits for. A new connection is better than
-			// half of the answers.
+			// A message that cannot be decoded may be the answer that a caller waits for. A new connection is better than an
+			// incomplete answer.
 			c.life.fail(fmt.Errorf("read from the switch: xid %#x: %w", binary.BigEndian.Uint32(b[4:]), err))
 			return
 		}

@@ -6,9 +6,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Each sends messages that a switch answers only when it refuses them, outside any bundle (bundles take no meter-mods),
-// and waits until all are handled. The first result has an error for each message: nil, a *SwitchError, or the reason
-// why it cannot be encoded. The second is an error of the connection or of ctx; after it the switch's state is unknown.
+// Each sends messages outside of bundles, since bundles cannot contain meter-mods, and waits until all are handled. The
+// switch answers such a message only if it refuses it. The first result has an error for each message: nil, a
+// *SwitchError, or the reason why it cannot be encoded. The second result is an error of the connection or of ctx.
+// After it the switch's state is unknown.
 func (c *Conn) Each(ctx context.Context, messages []ofp.Message) ([]error, error) {
 	refused := make([]error, len(messages))
 	var send []ofp.Message

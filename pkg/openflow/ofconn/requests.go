@@ -60,7 +60,8 @@ func (r *requests) finish(xid uint32, req *request) {
 	}
 }
 
-// take hands a message to the request or the bundle that waits for it. It reports whether there is one.
+// take passes a message to the request or the bundle that waits for it. It returns false if no request and no bundle
+// waits.
 func (r *requests) take(xid uint32, m ofp.Message) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

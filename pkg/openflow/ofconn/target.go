@@ -20,8 +20,8 @@ const DefaultPort = "6653"
 // TLS are the files of a target ssl:HOST:PORT, all in PEM.
 type TLS struct {
 	PrivateKey, Certificate string // ours
-	// CA signed the switch's certificate. Open vSwitch's certificates name no host, so no host is compared. The word
-	// "none" trusts every switch.
+	// CA is the file of the CA that has signed the switch's certificate. Open vSwitch's certificates name no host, so no
+	// host is checked. With "none" every switch is trusted.
 	CA string
 }
 
@@ -169,8 +169,8 @@ func (t TLS) config() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read our certificate and key: %w", err)
 	}
-	// Certificates of Open vSwitch name no host (ovs-pki), so Go's own check, which compares
-	// it, is replaced by one of the chain alone.
+	// Certificates of Open vSwitch name no host (ovs-pki). Go's own check would compare the host, so it is replaced by a
+	// check of only the chain.
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	if t.CA == "none" {
 		return config, nil

@@ -34,8 +34,8 @@ func (w *writer) acquire(ctx context.Context) error {
 
 func (w *writer) release() { <-w.turn }
 
-// write encodes all messages, then writes them and gives the turn to write back, which the
-// caller has acquired; it returns early when ctx ends. xids count up from first.
+// write encodes all messages, writes them, and then releases the turn to write, which the caller has acquired. It
+// returns early if ctx ends. Transaction ids count up from first.
 func (w *writer) write(ctx context.Context, first uint32, messages []ofp.Message) error {
 	w.buf = w.buf[:0]
 	for i, m := range messages {
@@ -62,9 +62,9 @@ func (w *writer) write(ctx context.Context, first uint32, messages []ofp.Message
 	}
 }
 
-// stream is write for messages that are too large to be kept as bytes at once: encode encodes the n messages one by
-// one. If ctx ends before all is written, the connection ends. If a message cannot be encoded, stream returns its index
-// and writes no later message; else the index is -1.
+// stream is like write, for messages that are too large to be kept as bytes at once. encode encodes the n messages one
+// by one. If ctx ends before all are written, the connection ends. If a message cannot be encoded, stream returns its
+// index and writes no later message. Otherwise the index is -1.
 func (w *writer) stream(ctx context.Context, n int, encode func(int) error) (bad int, err error) {
 	stop := context.AfterFunc(ctx,
 		func() { w.life.fail(fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())) })
@@ -100,8 +100,8 @@ func (w *writer) append(add func([]byte) ([]byte, error)) error {
 	return nil
 }
 
-// flush writes what is encoded. A switch that takes nothing of it for as long as it may be
-// silent is given up.
+// flush writes the encoded bytes. If the switch reads no byte for the longest time that it may be silent, the
+// connection ends.
 func (w *writer) flush() error {
 	err := w.raw.SetWriteDeadline(time.Now().Add(silence))
 	if err == nil {

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Action is one action, or one instruction, of a flow, bucket or packet-out. The set of
-// implementations is closed; what the package does not know is a [RawAction].
+// Action is one action, or one instruction, of a flow, bucket or packet-out. The set of implementations is closed. An
+// unknown action is a [RawAction].
 //
-// Instructions stand in the same list, after the actions of Apply-Actions and in the order
-// in which ovs-ofctl prints them: ClearActions, WriteActions, WriteMetadata, GotoTable.
+// Instructions are in the same list, after the actions of Apply-Actions and in the order in which ovs-ofctl prints
+// them: ClearActions, WriteActions, WriteMetadata, GotoTable.
 type Action interface {
 	// check returns an error if the switch would refuse the action in any flow.
 	check() error
@@ -237,8 +237,8 @@ func AppendActions(b []byte, list []Action) ([]byte, error) {
 	return encoding(b, 0, func(e *encoder) { e.instructions(list) })
 }
 
-// DecodeActions reads the wire form of a flow's list of actions and instructions. It never
-// panics; what it does not know is a RawAction or RawInstruction.
+// DecodeActions reads the wire form of a flow's list of actions and instructions. It never panics. Unknown ones become
+// RawAction or RawInstruction.
 func DecodeActions(b []byte) (list []Action, err error) {
 	d := decoder{what: "actions", buf: b, err: &err}
 	list = d.instructions()
@@ -273,8 +273,8 @@ func EqualActions(a, b []Action) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// sameValue reports whether two of the plainest actions are the same value. For all others it returns false. Different
-// values may still be the same on the wire.
+// sameValue reports whether two actions of the simplest types are equal. For all other types it returns false.
+// Different values may still be the same on the wire.
 func sameValue(a, b Action) bool {
 	switch a := a.(type) {
 	case SetField:

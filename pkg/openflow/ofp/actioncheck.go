@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// CheckPrerequisites returns an error for an action on a field that packets of the match need not have. The switch
-// refuses such flows (OFPBAC_MATCH_INCONSISTENT).
+// CheckPrerequisites returns an error if an action uses a field that packets of the match may lack. The switch refuses
+// such flows (OFPBAC_MATCH_INCONSISTENT).
 func CheckPrerequisites(m Match, actions []Action) error {
 	b := builderOf(m)
 	k := b.facts()
@@ -216,9 +216,9 @@ func (e *ActionError) Error() string { return fmt.Sprintf("action %d: %v", e.Ind
 // Unwrap is what is wrong with the action.
 func (e *ActionError) Unwrap() error { return e.Err }
 
-// Resolve replaces Legacy actions by the switch's actions for packets of the match: a port by the field of the match's
-// protocol, a VLAN tag pushed if there is no tag. It checks prerequisites, and returns an *ActionError for the first
-// action that lacks them.
+// Resolve replaces Legacy actions by the switch's actions for packets of the match. A port becomes the field of the
+// match's protocol. If packets have no VLAN tag, a tag is pushed. It checks prerequisites, and returns an *ActionError
+// for the first action that lacks them.
 func Resolve(m Match, actions []Action) ([]Action, error) {
 	b := builderOf(m)
 	k := b.facts()
@@ -287,7 +287,8 @@ func (k *facts) learn(a Learn) error {
 	return nil
 }
 
-// learned notes a constant that the learned flow matches. It replaces an earlier match of these bits, as in the switch.
+// learned records a constant that the learned flow matches. It replaces an earlier match of these bits, as in the
+// switch.
 func (b *MatchBuilder) learned(x LearnSpec) {
 	f, v := x.Dst.Field, ToValue(x.Value).Shl(x.Dst.First)
 	mask := Ones(x.Dst.Width).Shl(x.Dst.First)

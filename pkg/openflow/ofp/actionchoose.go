@@ -6,8 +6,7 @@ import (
 	"math/bits"
 )
 
-// HashFields is what of a packet a [Multipath] or [BundlePorts] hashes (nicira-ext.h,
-// NX_HASH_FIELDS_*).
+// HashFields selects the parts of a packet that a [Multipath] or [BundlePorts] hashes (nicira-ext.h, NX_HASH_FIELDS_*).
 type HashFields uint16
 
 // Inputs of a hash.

@@ -14,9 +14,9 @@ const (
 // CTNoTable in CT.Table means that the packet is not sent back to a table.
 const CTNoTable Table = 255
 
-// CT sends the packet through connection tracking (NXAST_CT). The zone is Zone or, if ZoneSrc.Width is not 0, the value
-// of that range. Exec are the actions on the connection: SetField and RegMove, and a NAT that is not the first. The
-// zero Table means table 0: CTNoTable means no table.
+// CT sends the packet through connection tracking (NXAST_CT). The zone is Zone, or the value of ZoneSrc if
+// ZoneSrc.Width is not 0. Exec are the actions on the connection: SetField and RegMove, and a NAT that is not the
+// first. The zero Table means table 0. CTNoTable means no table.
 type CT struct {
 	Flags   uint16
 	Zone    uint16

@@ -26,7 +26,7 @@ func (d *decoder) instructions() []Action {
 	return list
 }
 
-// twice reports whether a list writes the metadata twice, with the instruction and with Nicira's action.
+// twice reports whether a list writes the metadata twice: with the instruction, and with Nicira's action.
 func twice(list []Action) bool {
 	n := 0
 	for _, a := range list {

@@ -23,8 +23,8 @@ type DecMPLSTTL struct{}
 // SetMPLSTTL sets that TTL.
 type SetMPLSTTL struct{ TTL uint8 }
 
-// DecTTL decrements the IP TTL or hop limit; IDs name the controllers that are notified when it reaches
-// zero (empty: the controller with id 0).
+// DecTTL decrements the IP TTL or hop limit. If it reaches zero, the controllers in IDs are notified. An empty list
+// means the controller with id 0.
 type DecTTL struct{ IDs []uint16 }
 
 // SetTTL sets the IP TTL or hop limit.
@@ -54,7 +54,7 @@ const (
 	EncapNSHTLV    uint8 = 2
 )
 
-// EncapProp has a property of a new NSH header: the type of its metadata (1 or 2), or a TLV for metadata of type 2.
+// EncapProp is a property of a new NSH header: the type of its metadata (1 or 2), or a TLV for metadata of type 2.
 type EncapProp struct {
 	Kind     uint8
 	MDType   uint8
@@ -63,8 +63,8 @@ type EncapProp struct {
 	Data     string // up to 240 bytes
 }
 
-// Decap removes the outermost header. PacketType is the type below, or PacketUseNextProto if the header has it
-// (NXAST_DECAP).
+// Decap removes the outermost header. PacketType is the type of the inner packet, or PacketUseNextProto if the header
+// contains it (NXAST_DECAP).
 type Decap struct{ PacketType uint32 }
 
 // DecNSHTTL decrements the TTL of an NSH header (NXAST_DEC_NSH_TTL).

@@ -15,8 +15,8 @@ const (
 	LearnOutput LearnKind = 2
 )
 
-// LearnSpec is one part of the flow that a [Learn] adds: a match, a load or an output whose
-// value is Src, or where Src.Width is 0, the constant Value (big-endian, right-aligned).
+// LearnSpec is one part of the flow that a [Learn] adds: a match, a load or an output. Its value comes from Src. If
+// Src.Width is 0, it is the constant Value (big-endian, right-aligned).
 type LearnSpec struct {
 	Kind  LearnKind
 	Src   Bits

@@ -25,16 +25,16 @@ const (
 	LegacyPushVLANPCP
 )
 
-// Legacy is an action of OpenFlow 1.0, 1.1 or of Nicira that sets one field. Open vSwitch still accepts them and never
-// sends them: encoded, they become the set_field that they stand for. Only a port is encoded as it is, since no
-// set_field sets a port without its protocol.
+// Legacy is an action of OpenFlow 1.0, 1.1 or of Nicira that sets one field. Open vSwitch still accepts such actions
+// but never sends them. They are encoded as the equivalent set_field. Only an action that sets a port stays as it is,
+// since a set_field needs the port's protocol.
 type Legacy struct {
 	Kind  LegacyKind
 	Value uint64
 }
 
-// legacyInfo is a kind's name in text, its action type (or subtype of Nicira's), the field that
-// it sets and the width of its argument.
+// legacyInfo has a kind's name in text, its action type (or Nicira's subtype), the field that it sets and the width of
+// its argument.
 type legacyInfo struct {
 	name  string
 	typ   uint16
@@ -98,8 +98,8 @@ func (a Legacy) check() error {
 	return nil
 }
 
-// SetField returns the set_field that the action stands for; proto is the packet's IP protocol. It is false if there is
-// no such field: a port of a protocol without ports.
+// SetField returns the equivalent set_field. proto is the packet's IP protocol. ok is false if there is no such field,
+// since the protocol has no ports.
 func (a Legacy) SetField(proto uint8) (SetField, bool) {
 	f, v := a.Kind.field(), a.Value
 	switch a.Kind {

@@ -34,8 +34,8 @@ type SetQueue struct{ Queue uint32 }
 // PopQueue undoes SetQueue (NXAST_POP_QUEUE).
 type PopQueue struct{}
 
-// Resubmit looks the packet up in another table, or as if it came from another port. Port
-// PortInPort keeps the port, Table TableAll the table. WithCT uses the original tuple.
+// Resubmit looks the packet up in another table, or as if it came from another port. PortInPort keeps the port, and
+// TableAll keeps the table. WithCT uses the original tuple.
 type Resubmit struct {
 	Port   Port
 	Table  Table
@@ -73,8 +73,8 @@ const (
 
 // Sample sends a share of the packets, Probability of 65535, to a set of IPFIX collectors (NXAST_SAMPLE, and its second
 // and third version if Port or Direction need them). Port PortAny means no port. The observation's domain and point are
-// ObsDomain and ObsPoint. If the width of ObsDomainSrc or ObsPointSrc is not 0, they are the values of those ranges of
-// up to 32 bits (NXAST_SAMPLE4, Open vSwitch 3.4).
+// ObsDomain and ObsPoint. If ObsDomainSrc or ObsPointSrc has a width, the value comes from that range of up to 32 bits
+// (NXAST_SAMPLE4, Open vSwitch 3.4).
 type Sample struct {
 	Probability               uint16
 	CollectorSet              uint32
@@ -365,7 +365,7 @@ func (d *decoder) sample4() Action {
 	return a
 }
 
-// observation reads a number, or the range that holds it. known is false for an unknown field.
+// observation reads a number, or the range that the number is in. known is false for an unknown field.
 func (d *decoder) observation(name string) (src Bits, v uint32, known bool) {
 	at := *d
 	if d.u32(name+" source") == 0 {

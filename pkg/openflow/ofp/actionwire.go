@@ -162,8 +162,8 @@ func (r Bits) writable() error {
 	return nil
 }
 
-// narrow is Valid for a range in an action that has 16 bits to say it, and a header of four
-// bytes.
+// narrow checks a range for an action that has only 16 bits for it, and a field header of four bytes. It also does the
+// checks of Valid.
 func (r Bits) narrow() error {
 	if err := r.Valid(); err != nil {
 		return err

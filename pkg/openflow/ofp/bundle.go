@@ -6,8 +6,8 @@ type Time struct {
 	Nanoseconds uint32
 }
 
-// BundleTime is a bit of BundleFeaturesReply.Capabilities besides BundleAtomic and
-// BundleOrdered, and a flag of a scheduled bundle.
+// BundleTime is a bit of BundleFeaturesReply.Capabilities, in addition to BundleAtomic and BundleOrdered. It is also a
+// flag of a scheduled bundle.
 const BundleTime uint16 = 1 << 2
 
 // Flags of a BundleFeaturesRequest (ofp_bundle_feature_flags).
@@ -16,12 +16,12 @@ const (
 	BundleFeatureSetSched  uint32 = 1 << 1 // set the tolerances in Time
 )
 
-// BundleSchedule is how exactly and how far from now a bundle can be committed at a time
+// BundleSchedule has limits for scheduled commits of bundles: the precision, and how far in the future
 // (ofp_bundle_features_prop_time).
 type BundleSchedule struct{ Accuracy, MaxFuture, MaxPast, Timestamp Time }
 
-// BundleFeaturesRequest asks what bundles the switch can do (OFPMP_BUNDLE_FEATURES). Open
-// vSwitch 3.1 answers OFPBRC_BAD_STAT.
+// BundleFeaturesRequest asks which bundles the switch supports (OFPMP_BUNDLE_FEATURES). Open vSwitch 3.1 answers
+// OFPBRC_BAD_STAT.
 type BundleFeaturesRequest struct {
 	Flags      uint32
 	Schedule   *BundleSchedule

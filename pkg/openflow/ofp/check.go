@@ -2,7 +2,7 @@ package ofp
 
 import "strings"
 
-// If Open vSwitch refuses a message in every state, encoding refuses it too, with the reason in words. Refusals that
+// If Open vSwitch refuses a message in every state, encoding refuses it too, with the reason as text. Refusals that
 // depend on the switch's state, and standard features that Open vSwitch lacks, are left to the switch.
 
 // Limits of ports' numbers in Open vSwitch: what lies between does not exist.

@@ -75,8 +75,8 @@ func (e *DecodeError) Error() string {
 	return fmt.Sprintf("decode %s at byte %d: %s: %s", e.Message, e.Offset, e.Field, e.Reason)
 }
 
-// decoder reads big-endian fields of one message. It keeps the first error, with the offset
-// and the field; after that every read returns zero. Callers check once.
+// decoder reads big-endian fields of one message. It keeps the first error, with the offset and the field. After that
+// every read returns zero, so callers check for errors only at the end.
 type decoder struct {
 	what string
 	buf  []byte // what is left of this part
@@ -198,7 +198,7 @@ func (d *decoder) match() Match {
 var errShort = errors.New("a message has at least 8 bytes")
 
 // MessageLen returns the length in bytes of the message at the beginning of b, or 0 while b has less than the header's
-// 8 bytes. A reader uses it to cut messages out of a stream.
+// 8 bytes. A reader uses it to separate the messages of a stream.
 func MessageLen(b []byte) int {
 	if len(b) < 8 {
 		return 0
@@ -211,8 +211,9 @@ func AppendMessage(b []byte, xid uint32, m Message) ([]byte, error) {
 	return encode(b, xid, m.Type(), func(e *encoder) { e.message(m) })
 }
 
-// AppendBundleAdd appends the message that adds another one to a bundle; the function message appends the inner one.
-// Both have the same transaction id. It does the same as AppendMessage with a BundleAdd, without making one.
+// AppendBundleAdd appends the message that adds an inner message to a bundle. message appends the inner one. Both have
+// the same transaction id. The result equals the result of AppendMessage with a BundleAdd, but no BundleAdd is
+// allocated.
 func AppendBundleAdd(b []byte, xid, bundle uint32, flags uint16, message func([]byte) ([]byte, error)) ([]byte, error) {
 	start := len(b)
 	out := append(b, Version, byte(TypeBundleAdd), 0, 0)
@@ -249,7 +250,8 @@ func encoding(b []byte, xid uint32, f func(*encoder)) ([]byte, error) {
 	return out, err
 }
 
-// encoders are reused: an encoder goes through interfaces, and would be garbage of every message.
+// encoders is a pool, so that encoders are reused. An encoder is passed through interfaces, so each message would
+// allocate one.
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 func (e *encoder) message(m Message) {
@@ -269,7 +271,7 @@ func (e *encoder) start(t Type) int {
 }
 
 // DecodeMessage decodes exactly one message. It never panics; unknown messages are RawMessage, Experimenter or
-// RawMultipart. Errors are of type *DecodeError. A Hello may have any version, everything else must have Version.
+// RawMultipart. Errors are of type *DecodeError. A Hello may have any version. All other messages must have Version.
 func DecodeMessage(b []byte) (xid uint32, m Message, err error) {
 	d := decoder{what: "message", buf: b, err: &err}
 	m = d.message(&xid)

@@ -12,15 +12,15 @@ type CTFlush struct {
 	HasZone     bool // only in Zone
 	Zone        uint16
 	Orig, Reply CTTuple
-	// Only connections whose mark and labels are these under a mask that is not zero (Open
-	// vSwitch 3.3 and later).
+	// Only connections whose mark and labels have these values under a nonzero mask are removed (Open vSwitch 3.3 and
+	// later).
 	Mark, MarkMask     uint32
 	Labels, LabelsMask Value
 	Properties         []RawProperty // properties unknown to the package
 }
 
-// CTTuple is one direction of a connection. Zero fields do not restrict. Fields of ICMP count if the protocol is 1 or
-// 58, ports otherwise.
+// CTTuple is one direction of a connection. Zero fields do not restrict. For protocols 1 and 58 the fields of ICMP are
+// used, for all others the ports.
 type CTTuple struct {
 	Src, Dst           netip.Addr
 	SrcPort, DstPort   uint16

@@ -68,8 +68,8 @@ func ErrorByName(name string) (e Error, ok bool) {
 	return Error{}, false
 }
 
-// Offender is the message that an [Error] refuses, as far as the error contains it: at least its first 64 bytes, or all
-// of a shorter one.
+// Offender is the message that an [Error] refuses, or its beginning. The error contains at least the first 64 bytes, or
+// all of a shorter message.
 type Offender struct {
 	Version uint8
 	Type    Type
@@ -80,8 +80,8 @@ type Offender struct {
 	Message Message // nil where part of it is missing or it cannot be decoded
 }
 
-// Offender reads the message that the error refuses. ok is false where the error does not
-// bring back a header: of a failed hello the data is text.
+// Offender reads the message that the error refuses. ok is false if the error does not contain a header. For a failed
+// hello the data is text.
 func (m Error) Offender() (o Offender, ok bool) {
 	if len(m.Data) < 8 || m.ErrType == 0 {
 		return o, false
@@ -122,8 +122,8 @@ func nameOf(b []byte) string {
 	return t.String()
 }
 
-// Error makes a switch's refusal an ordinary error: its name with its meaning and, if the first bytes of the refused
-// message are there, the name of that message.
+// Error returns the text of a switch's refusal: its name and meaning. If the error contains the beginning of the
+// refused message, the text names that message too.
 func (m Error) Error() string {
 	what, why := "a message", m.Name()
 	if len(m.Data) >= 8 && m.ErrType != 0 {

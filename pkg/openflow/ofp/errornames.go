@@ -205,8 +205,8 @@ var niciraErrors = map[uint16]string{
 	44: "NXTFFC_DUP_TABLE",
 }
 
-// onfErrors are the errors with the ONF's experimenter number, by code. Switches have sent them in OpenFlow 1.3 for
-// errors that became standard later.
+// onfErrors are the errors with the ONF's experimenter number, by code. In OpenFlow 1.3 switches send them for errors
+// that became standard later.
 var onfErrors = map[uint16]string{
 	2300: "OFPBFC_UNKNOWN",
 	2301: "OFPBFC_EPERM",

@@ -20,8 +20,8 @@ func (f Field) Bits() int {
 	return int(fields[f].bits)
 }
 
-// ActionBits returns the number of bits of the field that actions can address: 12 of vlan_vid, whose 13th marks a tag;
-// all of any other.
+// ActionBits returns the number of bits of the field that actions can address. For vlan_vid these are 12, since the
+// 13th bit marks a tag. For any other field they are all bits.
 func (f Field) ActionBits() int {
 	if f == VLANVID {
 		return 12
@@ -51,11 +51,11 @@ func (f Field) Writable() bool { return f.exists() && !fields[f].readOnly }
 // Maskable reports whether single bits of the field can be matched and written.
 func (f Field) Maskable() bool { return f.exists() && fields[f].maskable }
 
-// Matchable reports whether a Match can have the field: not the older views of other fields.
+// Matchable reports whether a Match can have the field. It cannot have older views of other fields.
 func (f Field) Matchable() bool { return f.exists() && f < NXMInPort }
 
-// Since returns the version of Open vSwitch that came with the field, such as "3.7", and "" for fields that 3.1 has
-// too.
+// Since returns the version of Open vSwitch that introduced the field, such as "3.7". It returns "" for fields that 3.1
+// has too.
 func (f Field) Since() string {
 	if !f.exists() {
 		return ""
@@ -79,11 +79,11 @@ func (f Field) nxm() *header {
 	return &fields[f].oxm
 }
 
-// short reports whether the field has a header of four bytes, the only one that fits into Nicira's older actions.
+// short reports whether the field has a header of four bytes. Only such a header fits into Nicira's older actions.
 func (f Field) short() bool { return vendor(f.nxm().class) == 0 }
 
-// FieldByName finds a field by any of its names; ok is false for unknown names. in_port is the field of 32 bits that a
-// match has.
+// FieldByName finds a field by any of its names; ok is false for unknown names. The name in_port means the field of 32
+// bits that a match has.
 func FieldByName(name string) (f Field, ok bool) {
 	f, ok = byName[name]
 	if f == NXMInPort && name == "in_port" {
@@ -149,7 +149,7 @@ func Fields() []Field {
 	return list
 }
 
-// MetaFlow returns all fields in the order of Open vSwitch's meta-flow.h, in which its tools print sets of fields.
+// MetaFlow returns all fields in the order of Open vSwitch's meta-flow.h. Its tools print sets of fields in that order.
 func MetaFlow() []Field {
 	var list []Field
 	for _, r := range [][2]Field{
@@ -165,8 +165,8 @@ func MetaFlow() []Field {
 	return list
 }
 
-// Header is the name of the field's header of four bytes, empty where it only has an
-// experimenter's: such a field cannot stand in learn, multipath, bundle_load or a ct zone.
+// Header returns the name of the field's header of four bytes. It is empty if the field only has an experimenter's
+// header. Such a field cannot be used in learn, multipath, bundle_load or a ct zone.
 func (f Field) Header() string {
 	if !f.exists() || !f.short() {
 		return ""
@@ -174,8 +174,7 @@ func (f Field) Header() string {
 	return f.nxm().name
 }
 
-// OXMName is the field's newest name in OVS, such as OXM_OF_IPV4_SRC; moves and loads are
-// printed with NXMName instead.
+// OXMName returns the field's newest name in OVS, such as OXM_OF_IPV4_SRC. Moves and loads are printed with NXMName.
 func (f Field) OXMName() string {
 	if !f.exists() {
 		return f.String()
@@ -183,8 +182,7 @@ func (f Field) OXMName() string {
 	return fields[f].oxm.name
 }
 
-// AppendHeader appends the OXM header that the field has in a match; its value has n bytes,
-// and so has its mask.
+// AppendHeader appends the OXM header that the field has in a match. The value has n bytes, and so has the mask.
 func (f Field) AppendHeader(b []byte, masked bool, n int) []byte {
 	if !f.exists() {
 		return b
@@ -192,8 +190,8 @@ func (f Field) AppendHeader(b []byte, masked bool, n int) []byte {
 	return appendOXMHeader(b, f, masked, n)
 }
 
-// FieldHeader is one of the OXM or NXM headers of a field. Vendor is the experimenter's number
-// where Class is 0xffff, else 0.
+// FieldHeader is one of the OXM or NXM headers of a field. Vendor is the experimenter's number if Class is 0xffff, and
+// 0 otherwise.
 type FieldHeader struct {
 	Name   string // such as OXM_OF_IPV4_DST
 	Class  uint16
@@ -201,8 +199,8 @@ type FieldHeader struct {
 	ID     uint8
 }
 
-// Headers returns all headers of the field, first the header of a match. Sources are OpenFlow 1.5.1, 7.2.3, and Open
-// vSwitch's meta-flow.h.
+// Headers returns all headers of the field. The first one is used in a match. Sources are OpenFlow 1.5.1, 7.2.3, and
+// Open vSwitch's meta-flow.h.
 func (f Field) Headers() []FieldHeader {
 	if !f.exists() {
 		return nil

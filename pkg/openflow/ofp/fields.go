@@ -1,7 +1,7 @@
 package ofp
 
-// Field is a match field, or a field that actions read and write. Its order is the order in
-// a [Match]: what a field needs stands before it, as OpenFlow demands (7.2.3.6).
+// Field is a match field, or a field that actions read and write. The order of the constants is the order in a [Match]:
+// prerequisites of a field come before it, as OpenFlow demands (7.2.3.6).
 type Field uint16
 
 // The fields, named as in Open vSwitch's meta-flow.h.
@@ -29,8 +29,8 @@ const (
 	TunGTPUMsgType
 )
 
-// The options of a tunnel's header that a TLV table maps (nicira-ext.h, NXT_TLV_TABLE_MOD).
-// [TunMetadata] is the one with a number.
+// These fields are the options of a tunnel's header that a TLV table maps (nicira-ext.h, NXT_TLV_TABLE_MOD).
+// [TunMetadata] returns the one with a number.
 const (
 	TunMetadata0  = TunGTPUMsgType + 1
 	TunMetadata63 = TunMetadata0 + 63
@@ -173,8 +173,8 @@ const (
 	fieldCount
 )
 
-// OXM classes (OpenFlow 1.5, 7.2.3.3, and nicira-ext.h). Those below classExperimenter stand
-// for class 0xffff with an experimenter's number: see vendors.
+// These are OXM classes (OpenFlow 1.5, 7.2.3.3, and nicira-ext.h). Values below classExperimenter that no standard
+// class has stand for class 0xffff with an experimenter's number: see vendors.
 const (
 	classNicira0      uint16 = 0x0000
 	classNicira1      uint16 = 0x0001

@@ -10,7 +10,7 @@ type header struct {
 }
 
 // fieldInfo describes a field. match, set_field and move use its oxm header. nxm is an older header that Nicira's own
-// actions still use. also is one more that is understood. Headers without a name do not exist.
+// actions still use. also is a further header that is accepted in decoding. A header without a name does not exist.
 type fieldInfo struct {
 	name, alias    string
 	bits           uint16

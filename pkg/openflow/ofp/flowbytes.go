@@ -2,8 +2,8 @@ package ofp
 
 import "encoding/binary"
 
-// AppendFlowMod appends a flow-mod with its header to b. Its instructions are bytes already, as AppendActions makes
-// them, and m.Actions are not read. It is for callers that keep flows as bytes.
+// AppendFlowMod appends a flow-mod with its header to b. Its instructions are given as bytes, as AppendActions makes
+// them, and m.Actions is ignored. It is for callers that keep flows as bytes.
 func AppendFlowMod(b []byte, xid uint32, m *FlowMod, instructions string) ([]byte, error) {
 	return encode(b, xid, TypeFlowMod, func(e *encoder) {
 		start := e.start(TypeFlowMod)
@@ -13,8 +13,8 @@ func AppendFlowMod(b []byte, xid uint32, m *FlowMod, instructions string) ([]byt
 	})
 }
 
-// FlowDescBytes is a flow in a FlowDescReply. Only the parts with a fixed place are decoded. Its slices are parts of
-// the message.
+// FlowDescBytes is a flow in a FlowDescReply. Only the parts at fixed offsets are decoded. Its slices point into the
+// message.
 type FlowDescBytes struct {
 	Table                    Table
 	Priority                 uint16
@@ -34,8 +34,8 @@ func (f FlowDescBytes) Decode() (d FlowDesc, err error) {
 	return d, err
 }
 
-// EachFlowDesc goes through the flows of a whole message that is a FlowDescReply. A caller that only compares them with
-// flows in the same form need not decode them all. take may end it with an error.
+// EachFlowDesc calls take with each flow of a whole message that is a FlowDescReply. With it, a caller that only
+// compares the bytes of flows need not decode them all. An error of take ends it.
 func EachFlowDesc(message []byte, take func(FlowDescBytes) error) (err error) {
 	d := decoder{what: "flow_desc", buf: message, err: &err}
 	if head := d.take("header", 16); err == nil &&

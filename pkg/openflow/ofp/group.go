@@ -76,8 +76,8 @@ func (e *encoder) buckets(list []Bucket, t GroupType) {
 	}
 }
 
-// buckets reads buckets up to the end of d. WatchPort and WatchGroup are 0 where nothing is
-// watched; a bucket of a select group weighs 1 unless it says otherwise.
+// buckets reads buckets up to the end of d. WatchPort and WatchGroup are 0 if nothing is watched. A bucket of a select
+// group without a weight gets weight 1.
 func (d *decoder) buckets(t GroupType) []Bucket {
 	var list []Bucket
 	for d.left() > 0 {

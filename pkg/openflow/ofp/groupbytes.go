@@ -2,8 +2,8 @@ package ofp
 
 import "encoding/binary"
 
-// GroupDescBytes is a group in a GroupDescReply. Only the parts with a fixed place are decoded. Its slices are parts of
-// the message.
+// GroupDescBytes is a group in a GroupDescReply. Only the parts at fixed offsets are decoded. Its slices point into the
+// message.
 type GroupDescBytes struct {
 	ID         uint32
 	GroupType  GroupType
@@ -11,8 +11,8 @@ type GroupDescBytes struct {
 	Properties []byte // the selection and others
 }
 
-// EachGroupDesc goes through the groups of a whole message that is a GroupDescReply, as EachFlowDesc goes
-// through flows.
+// EachGroupDesc calls a function with each group of a whole message that is a GroupDescReply, as EachFlowDesc does with
+// flows.
 func EachGroupDesc(message []byte, take func(GroupDescBytes) error) (err error) {
 	d := decoder{what: "group_desc", buf: message, err: &err}
 	if head := d.take("header", 16); err == nil &&
@@ -39,8 +39,8 @@ func EachGroupDesc(message []byte, take func(GroupDescBytes) error) (err error) 
 	return err
 }
 
-// AppendGroupMod appends a group-mod with its header to b. Its buckets and properties are bytes already; m.Buckets,
-// m.Selection and m.Properties are not read. It is for callers that keep groups as bytes.
+// AppendGroupMod appends a group-mod with its header to b. Its buckets and properties are given as bytes, and
+// m.Buckets, m.Selection and m.Properties are ignored. It is for callers that keep groups as bytes.
 func AppendGroupMod[T string | []byte](b []byte, xid uint32, m *GroupMod, buckets, properties T) []byte {
 	command := BucketAll
 	if m.Command == GroupInsertBucket || m.Command == GroupRemoveBucket {

@@ -24,7 +24,7 @@ type IPFIXFlowReply struct {
 	Exporters []IPFIXStats
 }
 
-// ExperimenterMultipart is an experimenter's multipart request or reply that the package does not know.
+// ExperimenterMultipart is an experimenter's multipart request or reply that is unknown to this package.
 type ExperimenterMultipart struct {
 	MsgType Type // TypeMultipartRequest or TypeMultipartReply
 	More    bool

@@ -78,8 +78,8 @@ func (b *MatchBuilder) Peek(f Field) (MatchField, bool) {
 // Exact asks for one value of a field.
 func (b *MatchBuilder) Exact(f Field, v Value) { b.Set(f, v, Ones(f.Bits())) }
 
-// Set requires that the bits of mask are v's. The wide registers are split into the 32-bit ones, and older views of a
-// field become that field, as in the switch.
+// Set adds the condition that the bits of mask have the values in v. As in the switch, it splits wide registers into
+// 32-bit ones, and converts older views of a field into that field.
 func (b *MatchBuilder) Set(f Field, v, mask Value) {
 	if !f.exists() {
 		b.Fail(fmt.Errorf("field %d does not exist", f))
@@ -176,7 +176,8 @@ func (b *MatchBuilder) view(f Field, v, mask Value) bool {
 	return false
 }
 
-// vlanTCI splits a tag into the fields of OpenFlow 1.5: the number with the bit that marks a tag, and the priority.
+// vlanTCI splits a tag into the fields of OpenFlow 1.5: the VLAN number with the bit that marks a tag, and the
+// priority.
 func (b *MatchBuilder) vlanTCI(v, mask uint16) {
 	if v == 0 && mask == 0xffff {
 		b.Exact(VLANVID, Value{})
@@ -195,7 +196,7 @@ func (b *MatchBuilder) vlanTCI(v, mask uint16) {
 // ctStateBits are the states that there are (nicira-ext.h, NX_CT_STATE_*).
 var ctStateBits = Value{Lo: 0xff}
 
-// validValue returns an error if a value fits into its field and the switch would refuse it.
+// validValue returns an error for a value that the switch would refuse although it fits into its field.
 func validValue(f Field, v Value, exact bool) error {
 	switch f {
 	case InPort, ActsetOutput:
@@ -222,11 +223,11 @@ func validValue(f Field, v Value, exact bool) error {
 	return nil
 }
 
-// maxOptions is the most bytes of the tunnel options of one match together (tun-metadata.h).
+// maxOptions is the largest total size of the tunnel options of one match, in bytes (tun-metadata.h).
 const maxOptions = 256
 
-// SetBytes matches a tunnel option's value: big-endian, up to 124 bytes. An empty mask matches all of it, zeros in
-// front included; a mask of zeros matches the presence of the option.
+// SetBytes matches a tunnel option's value: big-endian, up to 124 bytes. An empty mask matches the whole value,
+// including leading zeros. A mask of zeros matches the presence of the option.
 func (b *MatchBuilder) SetBytes(f Field, value, mask string) {
 	switch {
 	case !f.Long():
@@ -296,7 +297,8 @@ func (b *MatchBuilder) Raw(oxm string) {
 	}
 }
 
-// keep keeps an older view of a field as it came: messages of Nicira's have it, and are encoded with it again.
+// keep keeps an older view of a field as it came. Messages of Nicira's may contain such a view, and are encoded with it
+// again.
 func (b *MatchBuilder) keep(m MatchField) {
 	x, found := b.at(m.Field)
 	if found {

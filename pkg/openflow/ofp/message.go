@@ -1,7 +1,7 @@
 package ofp
 
-// Message is one OpenFlow message without its header. The set of implementations is closed;
-// what the package does not know is a [RawMessage].
+// Message is one OpenFlow message without its header. The set of implementations is closed. An unknown message is a
+// [RawMessage].
 type Message interface {
 	// Type is the message's type in the OpenFlow header.
 	Type() Type
@@ -49,9 +49,8 @@ const (
 	TypeControllerStatus Type = 35
 )
 
-// Hello opens a connection. Versions are the wire versions the sender speaks (6 for 1.5), in
-// growing order; without them (nil) the version in the message's header counts, kept in
-// HeaderVersion when decoded.
+// Hello opens a connection. Versions are the wire versions that the sender supports (6 for 1.5), in ascending order. If
+// the list is nil, the version in the message's header counts; decoding stores it in HeaderVersion.
 type Hello struct {
 	HeaderVersion uint8
 	Versions      []uint8
@@ -131,8 +130,8 @@ type PacketIn struct {
 
 // PacketIn2 is Open vSwitch's packet-in (NXT_PACKET_IN2), requested with SetPacketInFormat and sent by [Controller].
 // Metadata has in_port, registers, ct_* and so on. Reason is one of the Reason constants. FullLen is the packet's
-// length before it was cut to Data's. Without a flow Cookie is NoCookie. Continuation is the switch's own: hand it back
-// in [Resume].
+// original length, which may exceed the length of Data. Without a flow Cookie is NoCookie. Continuation has the
+// switch's own data: send it back in [Resume].
 type PacketIn2 struct {
 	Data         []byte
 	FullLen      uint32
@@ -149,8 +148,8 @@ type PacketIn2 struct {
 // NoCookie is the cookie of a packet-in that no flow has sent.
 const NoCookie = ^uint64(0)
 
-// PacketOut hands a packet to the switch. InPort is the port from which it seems to come, by default PortController.
-// Match may carry further metadata, such as registers.
+// PacketOut sends a packet through the switch. InPort is the port from which the packet seems to come, by default
+// PortController. Match may have further metadata, such as registers.
 type PacketOut struct {
 	BufferID uint32 // NoBuffer or 0: Data is the packet
 	InPort   Port
@@ -179,12 +178,12 @@ const (
 	FlagNoPktCounts  uint16 = 1 << 3
 	FlagNoBytCounts  uint16 = 1 << 4
 
-	// KeptFlags are the flags that the switch keeps with a flow; the others are about the message.
+	// KeptFlags are the flags that the switch keeps with a flow. The other flags only affect the message.
 	KeptFlags = FlagSendFlowRem | FlagNoPktCounts | FlagNoBytCounts
 )
 
-// FlowMod adds, changes or deletes flows. For deletions OutPort PortAny and OutGroup GroupAny
-// do not restrict; a zero OutPort or OutGroup is encoded as these.
+// FlowMod adds, changes or deletes flows. In deletions, OutPort PortAny and OutGroup GroupAny do not restrict. Zero
+// values of these two are encoded as PortAny and GroupAny.
 type FlowMod struct {
 	Cookie, CookieMask       uint64
 	Table                    Table
@@ -269,8 +268,8 @@ type Selection struct {
 	Masks  []Value
 }
 
-// Bucket is one set of actions of a group. WatchPort and WatchGroup 0 mean none and are
-// encoded as PortAny and GroupAny.
+// Bucket is one set of actions of a group. A WatchPort or WatchGroup of 0 means that nothing is watched, and is encoded
+// as PortAny or GroupAny.
 type Bucket struct {
 	ID         uint32
 	Weight     uint16
@@ -408,10 +407,9 @@ type RoleReply struct {
 // NoGeneration is the GenerationID of a RoleReply of a switch that has not been given one.
 const NoGeneration = ^uint64(0)
 
-// AsyncProperty is the reasons, as a bit mask, for which one kind of asynchronous message is
-// sent: the even types of the specification's table hold for the secondary role, the odd ones
-// for primary and equal. For an experimenter's (AsyncExperimenter) Data is everything after the
-// length, and Mask does not count.
+// AsyncProperty is a bit mask of reasons for which one kind of asynchronous message is sent. The specification's even
+// types are for the secondary role, and the odd types for primary and equal. For an experimenter's property
+// (AsyncExperimenter), Data is everything after the length, and Mask is ignored.
 type AsyncProperty struct {
 	Kind uint16
 	Mask uint32

@@ -24,8 +24,8 @@ type MeterStatsReply struct {
 // MeterFeaturesRequest asks what meters the switch can have.
 type MeterFeaturesRequest struct{}
 
-// MeterFeaturesReply has the switch's abilities with meters. BandTypes has the bit 1<<BandDrop and so on, Capabilities
-// the flags of meters. Open vSwitch does not send Features (ofp_meter_feature_flags).
+// MeterFeaturesReply has the switch's abilities with meters. BandTypes has the bit 1<<BandDrop and so on. Capabilities
+// has the supported flags of meters. Open vSwitch does not send Features (ofp_meter_feature_flags).
 type MeterFeaturesReply struct {
 	MaxMeters    uint32
 	BandTypes    uint32
@@ -88,8 +88,8 @@ func (d *decoder) meterStats() MeterStatistics {
 	return m
 }
 
-// meterFeaturesLen is the length of a reply without Features, which is how Open vSwitch sends
-// it; the specification has eight bytes more since 1.5.
+// meterFeaturesLen is the length of a reply without Features, which Open vSwitch sends. Since 1.5 the specification has
+// eight bytes more.
 const meterFeaturesLen = 16
 
 func (m MeterFeaturesReply) appendTo(e *encoder) {

@@ -256,8 +256,8 @@ type FlowUpdate struct {
 	XID                      uint32   // UpdateAbbrev
 }
 
-// FlowMonitorReply is a part of what a flow monitor reports: its first answer, and then, with
-// transaction id 0, every change.
+// FlowMonitorReply is a report of a flow monitor. The first answer has the existing flows. Later changes come with
+// transaction id 0.
 type FlowMonitorReply struct {
 	More    bool
 	Updates []FlowUpdate

@@ -2,9 +2,9 @@ package ofp
 
 import "fmt"
 
-// Join makes one reply, or one request, of the parts in which it came: the contents of lists are appended in order, and
-// More is false. Parts of different kinds, parts after the last one, and a missing last part are errors. Messages that
-// are not multipart, and messages without a list as body, stand by themselves.
+// Join combines the parts of a multipart message into one reply or request. It appends the contents of lists in order,
+// and sets More to false. Parts of different kinds, parts after the last one, and a missing last part are errors. Other
+// messages, and multipart messages without a list, may have only one part.
 func Join(parts []Message) (Message, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("join multipart: there are no parts")
@@ -82,8 +82,8 @@ func Join(parts []Message) (Message, error) {
 	return nil, fmt.Errorf("join multipart: %T has no parts", parts[0])
 }
 
-// join appends the lists of all parts, which are of the first one's type. access returns pointers to a part's list and
-// to its flag for further parts.
+// join appends the lists of all parts, which have the type of the first part. access returns pointers to a part's list
+// and to its flag for further parts.
 func join[M Message, T any](parts []Message, access func(*M) (more *bool, list *[]T)) (Message, error) {
 	var all M
 	var sum []T

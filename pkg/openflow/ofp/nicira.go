@@ -1,10 +1,9 @@
 package ofp
 
-// Nicira's counterparts of standard messages. Open vSwitch takes and sends them in every
-// version of OpenFlow; in 1.5 the standard ones say more.
+// These are Nicira's counterparts of standard messages. Open vSwitch accepts and sends them in every version of
+// OpenFlow. In 1.5 the standard messages have more information.
 
-// NXRoleRequest changes this controller's role (NXT_ROLE_REQUEST). It knows RoleEqual,
-// RolePrimary and RoleSecond.
+// NXRoleRequest changes this controller's role (NXT_ROLE_REQUEST). The roles are RoleEqual, RolePrimary and RoleSecond.
 type NXRoleRequest struct{ Role uint32 }
 
 // NXRoleReply answers NXRoleRequest (NXT_ROLE_REPLY).
@@ -17,7 +16,7 @@ type NXSetAsync struct{ PacketIn, PortStatus, FlowRemoved [2]uint32 }
 // NXFlowAge asked for flows' age and does nothing in today's versions (NXT_FLOW_AGE).
 type NXFlowAge struct{}
 
-// NXFlowModTableID reports whether flow-mods of OpenFlow 1.0 name a table (NXT_FLOW_MOD_TABLE_ID).
+// NXFlowModTableID sets whether flow-mods of OpenFlow 1.0 name a table (NXT_FLOW_MOD_TABLE_ID).
 type NXFlowModTableID struct{ On bool }
 
 // NXPacketIn is a packet-in in the format PacketInNXM (NXT_PACKET_IN).
@@ -159,7 +158,8 @@ func (m NXFlowModTableID) appendTo(e *encoder) {
 	e.zero(7)
 }
 
-// nxMatch appends a match whose length is elsewhere. Its headers are OXM's, which the switch accepts here too.
+// nxMatch appends a match whose length is in another place of the message. It uses OXM headers, which the switch
+// accepts here too.
 func (e *encoder) nxMatch(m Match) {
 	start := len(e.b)
 	e.str(string(m))

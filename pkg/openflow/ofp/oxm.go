@@ -83,8 +83,8 @@ func parseOXM[T string | []byte](s T) (mf MatchField, n int, err error) {
 	if len(s) < n+length {
 		return mf, 0, fmt.Errorf("OXM says %d bytes, %d are left", length, len(s)-n)
 	}
-	// A header of zeros is padding that was counted as a part of the match; Open vSwitch, which
-	// has such messages in its tests, takes it for a field that it does not know.
+	// A header of zeros is padding that was counted as a part of the match. Open vSwitch has such messages in its tests,
+	// and treats the padding as an unknown field.
 	if f == 0 || string(s[:4]) == "\x00\x00\x00\x00" {
 		return MatchField{Raw: string(s[:n+length])}, n + length, nil
 	}
@@ -122,7 +122,8 @@ func longOXM(f Field, payload string, hasMask bool, n int) (MatchField, int, err
 	return mf, n, nil
 }
 
-// appendHeader appends the header of a field whose value, or value and mask, has length bytes.
+// appendHeader appends the header of a field. length is the number of bytes that follow: the value's, or the value's
+// and the mask's.
 func appendHeader(b []byte, h *header, hasMask bool, length int) []byte {
 	bits := h.id << 1
 	if hasMask {

@@ -1,7 +1,7 @@
 package ofp
 
-// Features of a port (ofp_port_features): bits of PortDesc.Current, Advertised, Supported, Peer
-// and of PortMod.Advertise.
+// These are features of a port (ofp_port_features): bits of PortDesc.Current, Advertised, Supported, Peer and of
+// PortMod.Advertise.
 const (
 	PortFeature10MbHalf  uint32 = 1 << 0
 	PortFeature10MbFull  uint32 = 1 << 1
@@ -21,8 +21,8 @@ const (
 	PortFeaturePauseAsym uint32 = 1 << 15
 )
 
-// OpticalPort has the abilities of an optical port (ofp_port_desc_prop_optical). Frequencies are in MHz or, with
-// OpticalLambda, wavelengths in nm times 100; powers are in dBm times 10.
+// OpticalPort has the abilities of an optical port (ofp_port_desc_prop_optical). Frequencies are in MHz. With
+// OpticalLambda they are wavelengths in nm times 100. Powers are in dBm times 10.
 type OpticalPort struct {
 	Supported                        uint32 // OFPOPF_*
 	TxMinFreq, TxMaxFreq, TxGridFreq uint32
@@ -38,8 +38,8 @@ const (
 	OpticalUseFreq   uint32 = 1 << 3
 )
 
-// PortMod changes a port (OFPT_PORT_MOD): the bits of Config that Mask names, and what it
-// advertises where Advertise is not 0. MAC must be the port's own.
+// PortMod changes a port (OFPT_PORT_MOD). It sets the bits of Config that are in Mask and, if Advertise is not 0, the
+// advertised features. MAC must be the port's own.
 type PortMod struct {
 	Port         Port
 	MAC          MAC
@@ -61,7 +61,8 @@ type OpticalPortMod struct {
 // PortStatsRequest asks for ports' counters; a zero Port is encoded as PortAny.
 type PortStatsRequest struct{ Port Port }
 
-// PortStats are one port's counters. A counter of all ones is missing in the switch. Durations are the age of the port.
+// PortStats are one port's counters. A counter of all ones means that the switch lacks it. Durations are the age of the
+// port.
 type PortStats struct {
 	Port                      Port
 	DurationSec, DurationNsec uint32

@@ -68,12 +68,12 @@ func (f Field) Prerequisites() string {
 	return requirements[fields[f].needs].text
 }
 
-// packetEthernet is the packet type of an ordinary packet (OpenFlow 1.5, 7.2.3.11); others in
-// namespace 1 are named by their Ethernet type.
+// packetEthernet is the packet type of an ordinary packet (OpenFlow 1.5, 7.2.3.11). Other types in namespace 1 are
+// Ethernet types.
 const packetEthernet uint32 = 0
 
-// facts are the known properties of packets: from the match, and from the actions that change them. A zero value is
-// unknown.
+// facts are the known properties of packets, from the match and from the actions that change the packets. A zero value
+// means that the property is unknown.
 type facts struct {
 	packetType uint32
 	ethType    uint16 // where packetType is packetEthernet
@@ -85,8 +85,8 @@ type facts struct {
 	ctState    uint8
 	ctMask     uint8
 	ctProto    uint8
-	// set is set if the actions are an action set (write_actions), which runs when the packet may have changed. For
-	// such actions the switch checks only fields, and nothing that depends on the packet.
+	// set is true if the actions are an action set (write_actions). The packet may have changed before it runs. So the
+	// switch checks only fields of these actions, and nothing that depends on the packet.
 	set bool
 }
 
@@ -218,8 +218,8 @@ func (b *MatchBuilder) DropUnsent() []Field {
 	return dropped
 }
 
-// Complete adds what the fields set so far need, where only one choice exists; IPv4 is
-// chosen where both versions of IP would do.
+// Complete adds the prerequisites of the fields that are set, if there is only one choice. If both versions of IP are
+// possible, it chooses IPv4.
 func (b *MatchBuilder) Complete() {
 	var few [6]MatchField
 	for _, m := range append(few[:0], b.set...) {

@@ -1,12 +1,11 @@
 package ofp
 
-// ExperimenterProperty is the type of properties whose meaning belongs to an experimenter; their
-// Data begins with the experimenter's number and its own type, four bytes each.
+// ExperimenterProperty is the type of properties whose meaning an experimenter defines. Their Data begins with the
+// experimenter's number and its own type, four bytes each.
 const ExperimenterProperty uint16 = 0xffff
 
-// RawProperty is a property of a message that is kept as it came: an experimenter's, or one
-// that the package does not know. Data is what follows the type and the length, without the
-// padding to a multiple of 8 bytes.
+// RawProperty is a property of a message that is kept undecoded: an experimenter's, or an unknown one. Data is the part
+// after type and length, without the padding to a multiple of 8 bytes.
 type RawProperty struct {
 	Kind uint16
 	Data []byte
@@ -21,16 +20,16 @@ func (p RawProperty) Experimenter() (vendor, subtype uint32, data []byte, ok boo
 	return uint32(ToValue(p.Data[:4]).Lo), uint32(ToValue(p.Data[4:8]).Lo), p.Data[8:], true
 }
 
-// FieldID names a match field by the header of its OXM, as table features and port descriptions do. For an unknown
-// field, Field is 0 and Raw is the header.
+// FieldID names a match field by its OXM header, as in table features and port descriptions. For an unknown field,
+// Field is 0 and Raw is the header.
 type FieldID struct {
 	Field  Field
 	Masked bool
 	Raw    string
 }
 
-// ActionID names an action or an instruction by its type, as table features do. For an experimenter's (Kind 0xffff)
-// Data is the part after the header: the experimenter's number and its own data.
+// ActionID names an action or an instruction by its type, as in table features. For an experimenter's action (Kind
+// 0xffff), Data is the part after the header: the experimenter's number and its own data.
 type ActionID struct {
 	Kind uint16
 	Data string

@@ -10,8 +10,8 @@ type QueueStatsRequest struct {
 	Queue uint32
 }
 
-// QueueStats are one queue's counters. A counter of all ones is missing in the switch; a duration of all ones is
-// unknown.
+// QueueStats are one queue's counters. A counter of all ones means that the switch lacks it. A duration of all ones
+// means that it is unknown.
 type QueueStats struct {
 	Port                         Port
 	Queue                        uint32
@@ -36,8 +36,8 @@ type QueueDescRequest struct {
 // QueueRateUnknown is the MinRate or MaxRate of a queue without that rate.
 const QueueRateUnknown uint16 = 0xffff
 
-// QueueDesc is the configuration of a queue. Rates are in tenths of a percent of the port's speed. More than 1000 means
-// no limit (QueueRateUnknown: not given).
+// QueueDesc is the configuration of a queue. Rates are in tenths of a percent of the port's speed. A rate above 1000
+// means no limit, and QueueRateUnknown means that the rate is not given.
 type QueueDesc struct {
 	Port             Port
 	Queue            uint32

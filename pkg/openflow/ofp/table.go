@@ -1,21 +1,20 @@
 package ofp
 
-// Bits of TableMod.Config, TableDesc.Config and TableFeatures.Capabilities (ofp_table_config).
+// These are bits of TableMod.Config, TableDesc.Config and TableFeatures.Capabilities (ofp_table_config).
 const (
 	TableEviction      uint32 = 1 << 2 // the table may evict flows to make room
 	TableVacancyEvents uint32 = 1 << 3 // TableStatus is sent when vacancy passes a threshold
 )
 
-// Bits of TableDesc.EvictionFlags: what decides which flow is evicted
-// (ofp_table_mod_prop_eviction_flag).
+// These are bits of TableDesc.EvictionFlags. They decide which flow is evicted (ofp_table_mod_prop_eviction_flag).
 const (
 	EvictionOther      uint32 = 1 << 0
 	EvictionImportance uint32 = 1 << 1
 	EvictionLifetime   uint32 = 1 << 2
 )
 
-// Vacancy has the thresholds for TableStatus, in percent of the table that is free: it is sent when the free part falls
-// below Down or rises above Up. Current is the free part now; it is 0 in a TableMod.
+// Vacancy has the thresholds for TableStatus, in percent of the table that is free. A TableStatus is sent if the free
+// part falls below Down or rises above Up. Current is the present free part, and 0 in a TableMod.
 type Vacancy struct{ Down, Up, Current uint8 }
 
 // TableMod changes how a table treats its flows (OFPT_TABLE_MOD). Set Table to TableAll for

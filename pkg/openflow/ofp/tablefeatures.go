@@ -15,15 +15,15 @@ const (
 	TableFeatureFirstEgress uint32 = 1 << 4
 )
 
-// TableFeaturesRequest asks for the abilities of the tables or, with Tables, sets them. Open vSwitch accepts only new
+// TableFeaturesRequest asks for the abilities of the tables. With Tables it sets them. Open vSwitch accepts only new
 // names and numbers of entries.
 type TableFeaturesRequest struct {
 	More   bool
 	Tables []TableFeatures
 }
 
-// TableFeatures is what one table can do (ofp_table_features). Lists are nil where their
-// property is not there, empty where it is and says none.
+// TableFeatures has the abilities of one table (ofp_table_features). A list is nil if its property is missing, and
+// empty if the property lists nothing.
 type TableFeatures struct {
 	Table                        Table
 	Command                      uint8
@@ -71,7 +71,8 @@ func (TableFeaturesReply) MultipartType() MultipartType   { return MultipartTabl
 func (m TableFeaturesRequest) HasMore() bool { return m.More }
 func (m TableFeaturesReply) HasMore() bool   { return m.More }
 
-// Types of properties of TableFeatures (ofp_table_feature_prop_type). The types of Miss are one more.
+// These are types of properties of TableFeatures (ofp_table_feature_prop_type). The corresponding type for Miss is one
+// higher.
 const (
 	featInstructions   uint16 = 0
 	featNextTables     uint16 = 2

@@ -7,8 +7,8 @@ const (
 	TLVClear  uint16 = 2
 )
 
-// TLVMap maps a Geneve option onto tun_metadata<Index>. Length is of the option's data, a
-// multiple of 4 up to 124.
+// TLVMap maps a Geneve option onto tun_metadata<Index>. Length is the length of the option's data: a multiple of 4, up
+// to 124.
 type TLVMap struct {
 	Class  uint16
 	Kind   uint8
@@ -16,8 +16,8 @@ type TLVMap struct {
 	Index  uint16
 }
 
-// TLVTableMod maps Geneve options onto fields, or removes mappings (NXT_TLV_TABLE_MOD). With TLVDelete only Index
-// counts in Maps; with TLVClear Maps does not count.
+// TLVTableMod maps Geneve options onto fields, or removes mappings (NXT_TLV_TABLE_MOD). With TLVDelete only Index is
+// used in Maps. With TLVClear Maps is ignored.
 type TLVTableMod struct {
 	Command uint16
 	Maps    []TLVMap
@@ -26,8 +26,8 @@ type TLVTableMod struct {
 // TLVTableRequest asks for the mappings (NXT_TLV_TABLE_REQUEST).
 type TLVTableRequest struct{}
 
-// TLVTableReply is the mappings and how much there may be of them: MaxSpace is bytes of all
-// options together, MaxFields how many options (NXT_TLV_TABLE_REPLY).
+// TLVTableReply has the mappings and their limits (NXT_TLV_TABLE_REPLY). MaxSpace is the total number of bytes of all
+// options, and MaxFields the number of options.
 type TLVTableReply struct {
 	MaxSpace  uint32
 	MaxFields uint16

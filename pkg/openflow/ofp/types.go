@@ -77,7 +77,7 @@ type Bits struct {
 	Width int
 }
 
-// Match is the OXM fields of a match, without header and padding, in canonical form: fields in the order of [Field], no
-// field twice, values masked, no mask of all ones and no field with a mask of all zeros. Equal matches are equal
-// strings. The empty Match matches all.
+// Match contains the OXM fields of a match, without header and padding, in canonical form: fields in the order of
+// [Field], no field twice, values masked, no mask of all ones and no field with a mask of all zeros. Equal matches are
+// equal strings. The empty Match matches all.
 type Match string

@@ -4,8 +4,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// body prints what follows the header. It returns false for a message that is not known, of
-// which the bytes are to be shown.
+// body prints the part after the header. It returns false for an unknown message, whose bytes are then printed.
 func (p *printer) body(m ofp.Message) bool {
 	switch m := m.(type) {
 	case ofp.FeaturesRequest, ofp.GetConfigRequest, ofp.BarrierRequest, ofp.BarrierReply,
@@ -224,7 +223,8 @@ func (p *printer) body(m ofp.Message) bool {
 	return true
 }
 
-// unknown replaces the header of a message without a name in Open vSwitch by the error that Open vSwitch would answer.
+// If Open vSwitch has no name for a message, unknown replaces the message's header by the error that Open vSwitch would
+// answer.
 func (p *printer) unknown(m ofp.Message) bool {
 	name := ""
 	switch m := m.(type) {

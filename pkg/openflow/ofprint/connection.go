@@ -130,8 +130,8 @@ func (p *printer) controllerStatus(s ofp.ControllerStatus) {
 	}
 }
 
-// asyncKinds are the kinds of asynchronous messages with the names of their reasons by bit,
-// in the order of their properties: two for each, secondary and primary.
+// asyncKinds are the kinds of asynchronous messages, with the names of their reasons by bit. They are in the order of
+// their properties. Each kind has two: for secondary and for primary.
 var asyncKinds = []struct {
 	name    string
 	reasons []string

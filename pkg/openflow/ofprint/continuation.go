@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Properties of a continuation. Open vSwitch keeps them to itself (ofp-packet.c), but
-// ovs-ofctl prints them.
+// These are properties of a continuation. Open vSwitch does not document them (ofp-packet.c), but ovs-ofctl prints
+// them.
 const (
 	contBridge uint16 = 0x8000 + iota
 	contStack
@@ -113,8 +113,8 @@ func (p *printer) continuation(data []byte) {
 		return
 	}
 	if u := c.bridge; u != nil && !allZero(u) {
-		// The switch sends it as it lies in its memory: four words, on all but a few machines
-		// the least significant byte first.
+		// The switch sends the value as it is in its memory: four words, on most machines with the least significant byte
+		// first.
 		w := func(i int) uint32 { return binary.LittleEndian.Uint32(u[4*i:]) }
 		p.f(" continuation.bridge=%08x-%04x-%04x-%04x-%04x%08x\n", w(0), w(1)>>16, w(1)&0xffff, w(2)>>16, w(2)&0xffff, w(3))
 	}

@@ -26,7 +26,7 @@ const (
 	protoSCTP = 132
 )
 
-// packet has the fields that Open vSwitch extracts from a packet (flow_extract). Missing and wrong parts are zero.
+// packet has the fields that Open vSwitch extracts from a packet (flow_extract). Missing and invalid parts are zero.
 type packet struct {
 	packetType      uint32 // namespace and type, 0 for Ethernet
 	src, dst        ofp.MAC

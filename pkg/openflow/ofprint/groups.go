@@ -96,7 +96,8 @@ func (p *printer) group(g ofp.GroupDesc, withType bool) {
 	p.chomp(',')
 }
 
-// hashFields prints the fields of a hash, in Open vSwitch's order, with the mask of fields of which not all bits count.
+// hashFields prints the fields of a hash, in Open vSwitch's order. If a field has a mask that is not full, the mask is
+// printed too.
 func (p *printer) hashFields(s ofp.Selection) {
 	list := s.Sorted()
 	slices.SortStableFunc(list, func(a, b ofp.MatchField) int {
@@ -155,8 +156,8 @@ func (p *printer) groupStats(g ofp.GroupStats) {
 	}
 }
 
-// Names of the actions that a group may have, by ofp_action_type, in the order in which Open
-// vSwitch lists them.
+// These are names of the actions that a group may have, by ofp_action_type, in the order in which Open vSwitch lists
+// them.
 var actionTypes = []struct {
 	bit  int
 	name string

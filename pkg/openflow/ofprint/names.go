@@ -149,8 +149,8 @@ func direction(t ofp.Type) string {
 	return "reply"
 }
 
-// nameOfBytes returns the name of the message that begins with head. It is empty if the message has no name, or too
-// little of it is there.
+// nameOfBytes returns the name of the message that begins with head. It is empty if the message has no name, or if head
+// is too short.
 func nameOfBytes(head []byte) string {
 	if len(head) < 8 {
 		return ""

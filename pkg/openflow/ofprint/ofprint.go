@@ -30,12 +30,11 @@ const DefaultVerbosity = 2
 
 // Options of printing.
 type Options struct {
-	// Verbosity is ovs-ofctl's: 0 leaves out packets and counters of ports and queues, 1
-	// leaves out the payload of echoes, 2 is the default of ofp-print, 3 adds a hex dump of
-	// packets, 5 adds one of every whole message.
+	// Verbosity has the values of ovs-ofctl. 0 leaves out packets and counters of ports and queues, and 1 the payload of
+	// echoes. 2 is the default of ofp-print. 3 adds a hex dump of packets, and 5 a hex dump of every whole message.
 	Verbosity int
-	// Names, unless nil, stand for the numbers of ports, and of the tables of flows, as after
-	// ovs-ofctl --names.
+	// Names, unless nil, are printed in place of the numbers of ports, and of the tables of flows, as with ovs-ofctl
+	// --names.
 	Names *flow.Names
 }
 
@@ -59,8 +58,8 @@ func (o Options) Append(b []byte, xid uint32, m ofp.Message) []byte {
 	return p.b
 }
 
-// AppendBytes decodes one message and appends its text. The error is a *ofp.DecodeError, with
-// the field and the byte at fault.
+// AppendBytes decodes one message and appends its text. The error is a *ofp.DecodeError with the field and the byte of
+// the fault.
 func (o Options) AppendBytes(b []byte, wire []byte) ([]byte, error) {
 	xid, m, err := ofp.DecodeMessage(wire)
 	if err != nil {
@@ -197,7 +196,7 @@ func (p *printer) duration(sec, nsec uint32) {
 	p.str("s")
 }
 
-// bitNames prints the names of the set bits, and bits without a name as a number; 0 if no bit is set.
+// bitNames prints the names of the set bits. It prints bits without a name as a number, and 0 if no bit is set.
 func (p *printer) bitNames(bits uint32, name func(bit uint32) string, separator string) {
 	if bits == 0 {
 		p.str("0")

@@ -67,7 +67,8 @@ func (p *printer) port(d ofp.PortDesc) {
 	p.f("     speed: %d Mbps now, %d Mbps max\n", d.CurrentSpeed/1000, d.MaxSpeed/1000)
 }
 
-// Names of the bits of a port's configuration and state, empty for bits without a name in OpenFlow 1.5.
+// These are names of the bits of a port's configuration and state. They are empty for bits without a name in OpenFlow
+// 1.5.
 var (
 	portConfigNames = []string{0: "PORT_DOWN", 2: "NO_RECV", 5: "NO_FWD", 6: "NO_PACKET_IN"}
 	portStateNames  = []string{"LINK_DOWN", "BLOCKED", "LIVE"}

@@ -34,8 +34,8 @@ func (e entryFeatures) empty() bool {
 	return e.next == [255]bool{} && e.instructions == 0 && e.write.empty() && e.apply.empty()
 }
 
-// features is a table's features as they are printed: with the miss flow's filled in and what
-// contradicts itself put right, as Open vSwitch does (ofputil_decode_table_features).
+// features returns a table's features as they are printed. As in Open vSwitch (ofputil_decode_table_features), it fills
+// in the features of the miss flow, and corrects contradictions.
 type features struct {
 	ofp.TableFeatures
 	hit, miss             entryFeatures
@@ -61,8 +61,7 @@ func resolve(t ofp.TableFeatures) features {
 	return f
 }
 
-// entry resolves the features of a table's flows; where a property is not there, otherwise's
-// counts.
+// entry resolves the features of a table's flows. If a property is missing, it uses the property of otherwise.
 func entry(e ofp.TableEntryFeatures, otherwise *ofp.TableEntryFeatures) entryFeatures {
 	if otherwise != nil {
 		if e.Instructions == nil {
@@ -116,15 +115,15 @@ func actionSet(a ofp.TableActionFeatures) actionFeatures {
 	return out
 }
 
-// instructionPlace gives an instruction of OpenFlow 1.5 its bit in Open vSwitch's order, and
-// instructionNames the names in that order.
+// instructionPlace maps an instruction of OpenFlow 1.5 to its bit in Open vSwitch's order. instructionNames has the
+// names in that order.
 var (
 	instructionPlace = []uint32{1: 1 << 5, 2: 1 << 4, 3: 1 << 3, 4: 1 << 1, 5: 1 << 2, 6: 1 << 0}
 	instructionNames = []string{"meter", "apply_actions", "clear_actions", "write_actions", "write_metadata", "goto_table"}
 )
 
-// sameNext reports whether flows of two tables can go to the same tables. Every table can go to those after it alone:
-// that one goes to the other does not count as a difference.
+// sameNext reports whether flows of two tables can go to the same tables. A table can only go to later ones. So it is
+// no difference if the first table can also go to the second one.
 func sameNext(a [255]bool, at ofp.Table, b [255]bool, bt ofp.Table) bool {
 	switch {
 	case bt == at+1 && bt < 255 && a[bt] && !b[bt]:
@@ -318,8 +317,8 @@ func (p *printer) fields(set fieldSet) {
 	p.abbreviated(names, 0)
 }
 
-// abbreviated prints names without their first skip bytes, which are the same: runs of numbers
-// as reg0...reg15, names with one beginning as eth_{src,dst}.
+// abbreviated prints names whose first skip bytes are equal. It shortens runs of numbers to reg0...reg15, and names
+// with a common beginning to eth_{src,dst}.
 func (p *printer) abbreviated(names []string, skip int) {
 	for first := true; len(names) > 0; first = false {
 		if !first {
@@ -346,8 +345,8 @@ func (p *printer) abbreviated(names []string, skip int) {
 	}
 }
 
-// sequence counts the names at the beginning that differ by a number that goes up by one; two
-// are not worth it.
+// sequence counts the names at the beginning that differ by a number that increases by one. Only runs of three or more
+// are shortened.
 func sequence(names []string) int {
 	n := 1
 	for n < len(names) && follows(names[n-1], names[n]) {

@@ -4,8 +4,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// ditto counts tables in a row that are as the one before them; ovs-ofctl prints one line for
-// them all.
+// ditto counts successive tables that equal the previous one. ovs-ofctl prints one line for all of them.
 type ditto struct {
 	first, last ofp.Table
 	any         bool

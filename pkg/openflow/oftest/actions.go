@@ -172,7 +172,8 @@ func (w *walk) group(st *state, id uint32) {
 	}
 }
 
-// up reports whether what a bucket watches is up, if it watches something. Groups that watch each other are not.
+// up reports whether a bucket can be used: it watches nothing, or the port or group that it watches is up. Groups that
+// watch each other are not up.
 func (s *Switch) up(b flow.Bucket, depth int) bool {
 	port, group := b.WatchPort != 0 && b.WatchPort != ofp.PortAny, b.WatchGroup != 0 && b.WatchGroup != ofp.GroupAny
 	if port && !s.Down[b.WatchPort] {

@@ -30,8 +30,8 @@ type tuple struct {
 
 func (t tuple) reverse() tuple { return tuple{t.zone, t.proto, t.dst, t.src} }
 
-// conn is a connection that was committed: its first packet as it came, and its replies as
-// they will come, which differ where addresses are translated.
+// conn is a connection that was committed: its first packet as it came, and the replies that are expected. With a
+// translation the addresses of replies differ.
 type conn struct {
 	orig, reply tuple
 	mark, label ofp.Value
@@ -86,8 +86,8 @@ func icmpTuple(zone uint16, p Packet) tuple {
 	return t
 }
 
-// ct sends the packet through connection tracking. Where it names a table a copy goes on there;
-// the packet itself goes on untracked (ovs-actions(7), "The ct action").
+// ct sends the packet through connection tracking. If it names a table, a copy continues there. The packet itself
+// continues untracked (ovs-actions(7), "The ct action").
 func (w *walk) ct(st *state, a ofp.CT) {
 	zone := a.Zone
 	if a.ZoneSrc.Width > 0 {
@@ -125,8 +125,8 @@ func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 		c = st.conn
 	}
 	reply := c != nil && (key == c.reply || (again && st.get(ofp.CTState).Lo&ctRpl != 0))
-	// A message that is neither a request nor an answer is invalid. There are no other requests here, such as for the
-	// time.
+	// A message that is neither a request nor an answer is invalid. This model has no other requests, such as requests for
+	// the time.
 	unasked := c == nil && isICMP(key.proto) && !asks(st.packet())
 	if c == nil && a.Flags&ofp.CTCommit != 0 && !unasked {
 		c = w.s.commit(key, a.NAT)
@@ -166,10 +166,9 @@ func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 	st.set(ofp.CTTpDst, ofp.Value{Lo: uint64(orig.dst.Port())})
 }
 
-// trackError finds the connection that an ICMP error is about: it is related to it, and goes the
-// other way than the packet inside. An error that is not for the sender of the packet inside, or is
-// about no connection, is invalid (Linux nf_conntrack_proto_icmp.c, Open vSwitch conntrack.c). It
-// never makes a connection.
+// trackError finds the connection that an ICMP error is about. The error is related to the connection, and goes in the
+// opposite direction to the quoted packet. An error that is not for the sender of the quoted packet, or is about no
+// connection, is invalid (Linux nf_conntrack_proto_icmp.c, Open vSwitch conntrack.c). It never makes a connection.
 func (w *walk) trackError(st *state, zone uint16, a ofp.CT) {
 	in := *st.inner
 	key := tuple{zone, in.Proto, netip.AddrPortFrom(in.IPSrc, in.SrcPort), netip.AddrPortFrom(in.IPDst, in.DstPort)}
@@ -204,8 +203,7 @@ func (w *walk) trackError(st *state, zone uint16, a ofp.CT) {
 	}
 }
 
-// commit remembers a connection. With a translation its source keeps its port unless another connection
-// has it there.
+// commit remembers a connection. If its source is translated, the port stays the same unless another connection has it.
 func (s *Switch) commit(key tuple, nat *ofp.NAT) *conn {
 	c := &conn{orig: key, reply: key.reverse()}
 	if nat != nil && nat.Flags&ofp.NATDst != 0 {
@@ -225,7 +223,8 @@ func (s *Switch) commit(key tuple, nat *ofp.NAT) *conn {
 	return c
 }
 
-// to is where a translation leads: the first of its range, or where it was going without one.
+// to returns the destination of a translation: the first address and port of its range, or the original ones if it has
+// no range.
 func to(nat *ofp.NAT, from netip.AddrPort) netip.AddrPort {
 	addr, port := from.Addr(), from.Port()
 	if a, ok := netip.AddrFromSlice([]byte(nat.IPMin)); ok {
@@ -286,8 +285,8 @@ func (w *walk) exec(st *state, c *conn, actions []ofp.Action) {
 	c.mark, c.label = st.get(ofp.CTMark), st.get(ofp.CTLabel)
 }
 
-// Connections are the switch's connections, for messages of tests, one line each:
-// "zone 65520: 10.10.0.2:40000 > 10.97.0.10:80, reply 10.10.0.3:8080 > 10.10.0.2:40000".
+// Connections returns the switch's connections as text for messages of tests, one line each: "zone 65520:
+// 10.10.0.2:40000 > 10.97.0.10:80, reply 10.10.0.3:8080 > 10.10.0.2:40000".
 func (s *Switch) Connections() []string {
 	var out []string
 	for key, c := range s.conns {

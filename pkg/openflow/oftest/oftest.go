@@ -27,17 +27,16 @@ const (
 // Fragment is the part of an IP datagram that a packet is.
 type Fragment uint8
 
-// Parts of a datagram. A flow sees no ports in a fragment, the first included, since the switch
-// hides them (ovs-fields(7), OFPC_FRAG_NORMAL); connection tracking, which reassembles datagrams,
-// knows them all the same.
+// These are the parts of a datagram. A flow sees no ports in a fragment, not even in the first one, since the switch
+// hides them (ovs-fields(7), OFPC_FRAG_NORMAL). Connection tracking reassembles datagrams, so it sees the ports.
 const (
 	Whole Fragment = iota
 	First
 	Later
 )
 
-// Packet is a packet at a port of the switch. It is ARP where ARP is not nil, and IP of the
-// addresses' version otherwise.
+// Packet is a packet at a port of the switch. If ARP is not nil, it is an ARP packet. Otherwise it is an IP packet of
+// the addresses' version.
 type Packet struct {
 	InPort           ofp.Port
 	EthSrc, EthDst   ofp.MAC
@@ -57,7 +56,7 @@ type Packet struct {
 	ND               *ND // of a message of ICMPv6 that asks for a neighbour, or answers
 }
 
-// ICMPMessage is the type and the code of an ICMP packet, of either version, that is no error.
+// ICMPMessage is the type and code of an ICMP packet that is no error, in IPv4 or IPv6.
 type ICMPMessage struct{ Type, Code uint8 }
 
 // Echo is the message of ICMP that asks for an answer, whose type is 0.
@@ -67,7 +66,8 @@ var Echo = ICMPMessage{Type: 8}
 var EchoV6 = ICMPMessage{Type: 128}
 
 // ND has the fields of a Neighbor Solicitation or Advertisement. Link is the link-layer address in its option: the
-// sender's in a solicitation, the target's in an advertisement. Option is the type of that option; 0 is no option.
+// sender's in a solicitation, the target's in an advertisement. Option is the type of that option. 0 means that there
+// is no option.
 type ND struct {
 	Target netip.Addr
 	Flags  uint32
@@ -149,8 +149,8 @@ type Result struct {
 
 // Switch is flows, groups and connections.
 type Switch struct {
-	// Choose picks the bucket of a select group by its index; nil takes the first. Where the port or the group that the
-	// bucket watches is not up, the next one is taken.
+	// Choose returns the index of a select group's bucket. If it is nil, the first bucket is used. If the bucket watches a
+	// port or group that is not up, the next bucket is used.
 	Choose func(g flow.Group, p Packet) int
 	// Down are the ports that are not up, for groups that watch them.
 	Down map[ofp.Port]bool
@@ -161,8 +161,7 @@ type Switch struct {
 	conns   map[tuple]*conn
 }
 
-// New is a switch that holds entries; program gives the names of its tables. It refuses what
-// flow.Set refuses.
+// New returns a switch with entries. program has the names of its tables. New refuses entries that flow.Set refuses.
 func New(program flow.Program, entries ...flow.Entries) (*Switch, error) {
 	s := &Switch{program: program, conns: map[tuple]*conn{}}
 	return s, s.Replace(entries...)
@@ -214,10 +213,10 @@ func (s *Switch) walk(p Packet, begin func(*walk, *state)) Result {
 	return w.result
 }
 
-// match finds the flow of a table that a packet meets. Two of one priority with different actions
-// are a mistake of the program: a switch may take either. Clauses of conjunctions count by
-// priority: where a conjunction has all of its own, the packet meets what matches its number
-// (ovs-fields(7), "Conjunctive Match Fields").
+// match finds the flow of a table that a packet hits. If two flows of one priority match and have different actions,
+// the program is wrong, since a switch may use either. Clauses of conjunctions count by priority: if a packet matches
+// all clauses of a conjunction, it hits the flow that matches the conjunction's number (ovs-fields(7), "Conjunctive
+// Match Fields").
 func (s *Switch) match(st *state, t ofp.Table) (flow.Flow, bool, error) {
 	var clauses map[uint32]uint64 // of the priority, that a packet has met, by conjunction
 	flows := s.tables[t]

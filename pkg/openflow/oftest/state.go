@@ -34,7 +34,8 @@ const (
 	icmpV6Unreachable = 1
 )
 
-// protoFragment is the number of IPv6's header for fragments, which Open vSwitch takes for the protocol of a later one.
+// protoFragment is the number of IPv6's header for fragments, which Open vSwitch treats as the protocol of a later
+// fragment.
 const protoFragment = 44
 
 // ports are the fields of a protocol's ports.
@@ -239,7 +240,8 @@ func (st *state) addr16(f ofp.Field) netip.Addr {
 	return netip.AddrFrom16([16]byte(st.get(f).Append(nil, 16)))
 }
 
-// setND sets the fields of Neighbor Discovery. A switch has the two link-layer addresses in fields of their own.
+// setND sets the fields of Neighbor Discovery. A switch has two fields for the link-layer addresses, one for each kind
+// of option.
 func (st *state) setND(n *ND) {
 	if n == nil {
 		return

@@ -1,5 +1,5 @@
-// Package appctl asks a running ovs-vswitchd questions, as ovs-appctl(8) does: JSON-RPC
-// over the daemon's unixctl socket.
+// Package appctl sends commands to a running ovs-vswitchd, as ovs-appctl(8) does: JSON-RPC over the daemon's unixctl
+// socket.
 package appctl
 
 import (
@@ -21,8 +21,8 @@ import (
 // DefaultRunDir is where ovs-vswitchd keeps its pidfile and sockets.
 const DefaultRunDir = ofconn.DefaultRunDir
 
-// Client speaks to the ovs-vswitchd of one run directory. The socket is looked up for each
-// command, so a restarted ovs-vswitchd is found.
+// Client sends commands to the ovs-vswitchd of one run directory. It looks the socket up for each command, so it finds
+// a restarted ovs-vswitchd.
 type Client struct {
 	// RunDir is the daemon's OVS_RUNDIR; "" means DefaultRunDir.
 	RunDir string
@@ -38,8 +38,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("ovs-vswitchd refuses %q: %s", e.Command, strings.TrimSpace(e.Text))
 }
 
-// Run sends one command and returns its output. An answer that says the command failed is
-// an *Error.
+// Run sends one command and returns its output. If the answer reports that the command failed, the error is an *Error.
 func (c Client) Run(ctx context.Context, command string, args ...string) (string, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -97,9 +96,9 @@ func send(conn net.Conn, command string, args []string) error {
 	return nil
 }
 
-// Trace returns ofproto/trace's account of a packet's way through a bridge's tables. The
-// flow is in ovs-ofctl's syntax, such as "in_port=1,tcp,nw_dst=10.0.0.1"; options such as
-// "--ct-next trk,est" may follow, one word an argument.
+// Trace returns ofproto/trace's report about a packet's path through a bridge's tables. The flow is in ovs-ofctl's
+// syntax, such as "in_port=1,tcp,nw_dst=10.0.0.1"; options such as "--ct-next trk,est" may follow, each word as an
+// argument.
 func (c Client) Trace(ctx context.Context, bridge, flow string, options ...string) (string, error) {
 	return c.Run(ctx, "ofproto/trace", append([]string{bridge, flow}, options...)...)
 }
@@ -118,8 +117,8 @@ func (c Client) Version(ctx context.Context) (string, error) {
 	return words[len(words)-1], nil
 }
 
-// Upcalls are the counters of a datapath since it was made: packets that a cached flow handled, packets that were
-// handed to ovs-vswitchd, and packets that were dropped since its queues were full.
+// Upcalls are counters of a datapath since its creation: packets that a cached flow handled, packets that were passed
+// to ovs-vswitchd, and packets that were dropped because its queues were full.
 type Upcalls struct{ Hit, Missed, Lost uint64 }
 
 // Upcalls returns the counters of the datapath named dp.
@@ -140,14 +139,13 @@ func (c Client) Upcalls(ctx context.Context, dp string) (u Upcalls, _ error) {
 	return u, fmt.Errorf("read the lookups of %s: they are not in %q", dp, text)
 }
 
-// DumpConntrack returns the connections that the datapath named dp ("netdev@ovs-netdev",
-// "system@ovs-system") tracks.
+// DumpConntrack returns the tracked connections of the datapath named dp ("netdev@ovs-netdev", "system@ovs-system").
 func (c Client) DumpConntrack(ctx context.Context, dp string) (string, error) {
 	return c.Run(ctx, "dpctl/dump-conntrack", "-m", "-s", dp)
 }
 
-// dial connects to the daemon that the pidfile names, or, if there is no pidfile, to the
-// one whose socket answers.
+// dial connects to the daemon that the pidfile names. If there is no pidfile, it connects to a daemon whose socket
+// answers.
 func (c Client) dial(ctx context.Context) (net.Conn, error) {
 	dir := c.RunDir
 	if dir == "" {

@@ -18,8 +18,9 @@ import (
 const lineMax = 1 << 20
 
 // Lines sends one command and calls each with every line of its output, without the newline, as it reads it. So a long
-// answer is never in memory as a whole: dpctl/dump-conntrack may give hundreds of megabytes. When Lines fails, it may
-// have called each for a part of the lines. An answer that says the command failed is an *Error.
+// answer is never in memory as a whole: the output of dpctl/dump-conntrack may have hundreds of megabytes. If Lines
+// fails, it may have called each for a part of the lines. If the answer reports that the command failed, the error is
+// an *Error.
 func (c Client) Lines(ctx context.Context, each func(line string), command string, args ...string) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -45,8 +46,8 @@ func (c Client) Lines(ctx context.Context, each func(line string), command strin
 	return nil
 }
 
-// readLines reads a reply (RFC 7047 section 4), one object whose member "result" is a string, in any order of members.
-// It returns the text of the member "error".
+// readLines reads a reply (RFC 7047 section 4): one object whose member "result" is a string. The members may be in any
+// order. It returns the text of the member "error".
 func readLines(r *bufio.Reader, each func(string)) (refused string, err error) {
 	var answered bool
 	if err := token(r, '{'); err != nil {

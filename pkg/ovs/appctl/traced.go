@@ -14,17 +14,18 @@ type Traced struct {
 	// Steps are the flows that the packet has met. A Traced of ParseTrace has one or more.
 	Steps  []TracedStep
 	Groups []TracedGroup
-	// Protocol is the word for the packet's protocol, such as tcp or icmp6. Fields are the packet's at its end, as
+	// Protocol is the word for the packet's protocol, such as tcp or icmp6. Fields has the packet's fields at its end, as
 	// ovs-ofctl writes them, such as nw_dst and tun_dst.
 	Protocol string
 	Fields   map[string]string
-	// Output is the port that the packet leaves by, 0 if it does not leave. Back is set if it leaves by the port that it
-	// came from.
+	// Output is the port through which the packet leaves, or 0 if it does not leave. Back is set if it is the port from
+	// which the packet came.
 	Output uint32
 	Back   bool
-	// Userdata are the texts with which it was sent to the controller, or copies of it were. A text may be empty.
+	// Userdata are the texts with which the packet, or copies of it, were sent to the controller. A text may be empty.
 	Userdata []string
-	// Dropped is set if the datapath drops it in the end. Unroutable is set if the host has no route to a tunnel's end.
+	// Dropped is set if the datapath drops the packet at the end. Unroutable is set if the host has no route to the
+	// tunnel's end.
 	Dropped, Unroutable bool
 	Remarks             []string // about what was not possible
 }
@@ -62,16 +63,16 @@ var (
 	actionsLine = regexp.MustCompile(`^Datapath actions: (.*)$`)
 )
 
-// ownAddress is a remark about packets that a Gateway passes on after a translation. There ofproto/trace takes the
-// new destination of the tunnel for the former one. The datapath does not.
+// ownAddress is a remark of ofproto/trace about packets that a Gateway passes on after a translation. ofproto/trace
+// mistakes the new destination of the tunnel for the previous one. The datapath does not.
 const ownAddress = "Not tunneling to our own address"
 
 // protocolWords are the words for protocols in flows.
 var protocolWords = []string{"tcp", "tcp6", "udp", "udp6", "sctp", "sctp6", "icmp", "icmp6", "igmp", "ip", "ipv6",
 	"arp", "rarp"}
 
-// ParseTrace reads the text of ofproto/trace. Each passage of connection tracking goes on with the packet, and the end
-// of the last one counts.
+// ParseTrace reads the text of ofproto/trace. After each pass through connection tracking the trace continues with the
+// same packet, and the end of the last part is the result.
 func ParseTrace(text string) (Traced, error) {
 	t := traceReader{Traced: Traced{Fields: map[string]string{}}}
 	for line := range strings.Lines(text) {
@@ -83,7 +84,7 @@ func ParseTrace(text string) (Traced, error) {
 	return t.Traced, nil
 }
 
-// traceReader reads lines. A passage begins with the packet's flow, and then names the bridge.
+// traceReader reads the text line by line. A part begins with the packet's flow, and then names the bridge.
 type traceReader struct {
 	Traced
 	first   string // the bridge that the packet came into
@@ -91,8 +92,8 @@ type traceReader struct {
 	passage string // the bridge of the passage
 	came    string // the packet's flow at the beginning of the passage
 	seen    bool   // the flow of a passage through the first bridge
-	// bucket has the changes of fields since a bucket of a group was chosen in this passage. The final flow is without
-	// them.
+	// bucket has the changes of fields since a bucket of a group was chosen in this part of the trace. The printed final
+	// flow lacks them.
 	bucket   []change
 	inBucket bool
 }
@@ -131,7 +132,8 @@ func (t *traceReader) line(line string) {
 	t.action(line)
 }
 
-// enter goes on in a bridge. A passage that begins in another bridge than the first one is of the packet of a tunnel.
+// enter continues in a bridge. If a part begins in another bridge than the first part, its packet is the tunnel's
+// packet.
 func (t *traceReader) enter(bridge string) {
 	begins := t.bridge == ""
 	t.bridge = bridge

@@ -111,7 +111,7 @@ func bitsOf(text string) (*big.Int, bool) {
 	return n, ok && n.Sign() >= 0 && n.BitLen() <= 128
 }
 
-// textOf returns the bits of a field in its form, and reports whether the field has as many.
+// textOf returns bits in the text form of a field, and false if the field does not have that many bits.
 func textOf(field string, bits *big.Int) (string, bool) {
 	octets := 0
 	switch field {

@@ -23,15 +23,15 @@ func EndpointIn(runDir string) string { return "unix:" + runDir + "/" + socket }
 
 // Options of a Manager.
 type Options struct {
-	// Endpoint of ovsdb-server in the form of ovsdb(7), such as "unix:/run/db.sock";
-	// "" means defaultEndpoint.
+	// Endpoint is the address of ovsdb-server in the form of ovsdb(7), such as "unix:/run/db.sock". If it is empty,
+	// defaultEndpoint is used.
 	Endpoint string
 	// Logger receives changes of state; nil for silence.
 	Logger *slog.Logger
 }
 
-// Manager brings the switch's configuration to what was Set, and keeps it there. All
-// methods may be called at any time, from any goroutine.
+// Manager makes the switch's configuration equal to the state of the last Set, and keeps it so. Any goroutine may call
+// its methods at any time.
 type Manager struct {
 	endpoint string
 	log      *slog.Logger
@@ -89,9 +89,8 @@ func (m *Manager) Set(bridges []Bridge) {
 	m.change(func() { m.want.bridges = copied })
 }
 
-// Release allows removals from now on. Call it when everything that declares ports has
-// been loaded once; until then ports are only added and updated, so that a restart never
-// disconnects a Pod that is not known yet.
+// Release allows removals from now on. Call it once all sources of ports have been loaded. Until then ports are only
+// added and updated, so that a restart never disconnects a Pod that is not known yet.
 func (m *Manager) Release() {
 	m.change(func() { m.want.removals = true })
 }
@@ -112,7 +111,7 @@ func (m *Manager) ClearFlowRestoreWait(ctx context.Context) error {
 }
 
 // Synced waits until ovs-vswitchd has carried out the last Set and all declared ports, or only the named ones, have an
-// OpenFlow port number. A port that cannot be added, and a transaction that was refused, are errors at once. When ctx
+// OpenFlow port number. If a port cannot be added, or a transaction was refused, it returns an error at once. If ctx
 // ends, the error names the missing parts.
 func (m *Manager) Synced(ctx context.Context, ports ...string) error {
 	m.mu.Lock()
@@ -165,11 +164,11 @@ func (m *Manager) Stats() Stats {
 	return m.stats
 }
 
-// Changed is signalled after State has changed. It has room for one signal and one listener.
+// Changed gets a signal after State has changed. It has room for one signal, and is for one receiver.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
-// Run connects, compares and mends until ctx ends; it returns nil then. There is no other
-// error: what goes wrong is tried again.
+// Run connects, compares and repairs until ctx ends, and then returns nil. It returns no other errors, since it retries
+// after each failure.
 func (m *Manager) Run(ctx context.Context) error {
 	const shortest, longest = 100 * time.Millisecond, 3 * time.Second
 	pause := shortest

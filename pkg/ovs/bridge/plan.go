@@ -41,10 +41,10 @@ type desired struct {
 }
 
 // plan returns the edits that turn have into want, in a fixed order. problems has, by port name, the reason why a port
-// cannot be had as declared. Ports with a problem are left as they are.
+// cannot be made as declared. Ports with a problem are left as they are.
 //
-// New ports that ask for no number get the number after last, which is returned for the next plan. A number from the
-// switch would need another transaction, which ovs-vswitchd would carry out again.
+// New ports without a requested number get the next one after last, which is returned for the next plan. If the switch
+// chose the number, another transaction would be needed to keep it.
 func plan(have rows, want desired, last int) (edits []edit, problems map[string]error, given int) {
 	p := planner{have: have, problems: map[string]error{}, claimed: map[string]string{}, last: last}
 	p.index()
@@ -61,11 +61,12 @@ func plan(have rows, want desired, last int) (edits []edit, problems map[string]
 	return p.edits, p.problems, p.last
 }
 
-// mostNumber is the largest number for a port that asks for no number. Higher numbers are for ports that ask for one.
+// mostNumber is the largest number for a port without a requested number. Higher numbers are for ports that request
+// one.
 const mostNumber = 32767
 
-// NextNumber returns the OpenFlow port number for a new port: the first after last that is not taken, so that a number
-// that was free lately is not used again soon. If all are taken it returns 0, and the switch chooses.
+// NextNumber returns the OpenFlow port number for a new port: the first free one after last. So a number that became
+// free a short time ago is not used again soon. If all are taken it returns 0, and the switch chooses.
 func NextNumber(last uint32, taken func(uint32) bool) uint32 {
 	for range mostNumber {
 		if last++; last > mostNumber {
@@ -194,8 +195,8 @@ func (p *planner) bridge(b Bridge, removals bool) {
 	}
 }
 
-// claim checks for ports for which ovsdb-server would refuse the whole transaction, and for ports that belong to
-// another program.
+// claim finds ports for which ovsdb-server would refuse the whole transaction, and ports that belong to another
+// program.
 func (p *planner) claim(bridge string, port Port) bool {
 	refuse := func(format string, args ...any) bool {
 		p.problems[port.Name] = fmt.Errorf("port %s of bridge %s: %w", port.Name, bridge, fmt.Errorf(format, args...))
@@ -288,7 +289,8 @@ func (p *planner) leavesQueueing(uuid string) bool {
 	return row != nil && row.Type == noopQueueing
 }
 
-// ownQueueing returns the row for ports with OwnQueueing. There is one for all; it stays when no port needs it.
+// ownQueueing returns the row for ports with OwnQueueing. All of them share one row, which stays when no port needs it
+// any more.
 func (p *planner) ownQueueing() *string {
 	if p.noQueueing == "" {
 		for _, uuid := range sortedKeys(p.have.qos) {
@@ -339,8 +341,8 @@ func (p *planner) updateBridge(have *schema.Bridge, b Bridge) {
 	p.merge(what+" other_config", row, &row.OtherConfig, have.OtherConfig, b.otherConfig())
 }
 
-// zones compares the timeouts of the zones that the bridges name. Bridges of one type share
-// a datapath; of bridges that differ over a zone the last has its way.
+// zones compares the timeouts of the zones that the bridges name. Bridges of one type share a datapath. If they have
+// different timeouts for a zone, the last bridge decides.
 func (p *planner) zones(bridges []Bridge) {
 	want := map[string]map[uint16]map[string]int{}
 	for _, b := range bridges {
@@ -479,7 +481,7 @@ func (p *planner) updateInterface(have *schema.Interface, port Port, local bool)
 	p.update("set interface "+port.Name, words, row, fields)
 }
 
-// merge sets the keys in want to their values and removes keys whose desired value is empty.
+// merge sets the keys in want to their values, and removes keys whose desired value is empty.
 func (p *planner) merge(what string, row model.Model, column *map[string]string, have, want map[string]string) {
 	insert := map[string]string{}
 	var drop, words []string

@@ -24,9 +24,8 @@ const (
 	echoEvery   = 5 * time.Second  // finds a server that has gone without a word
 )
 
-// session connects, loads the database, and compares after each change until the
-// connection is lost or ctx ends. Each session has a client and a cache of its own, so a
-// reconnect is the same as a start.
+// session connects, loads the database, and compares after each change until the connection is lost or ctx ends. Each
+// session has a new client with a new cache, so a reconnect works like a start.
 func (m *Manager) session(ctx context.Context) error {
 	description, err := schema.Model()
 	if err != nil {
@@ -60,8 +59,8 @@ func (m *Manager) session(ctx context.Context) error {
 		UpdateFunc: func(string, model.Model, model.Model) { signal(m.trigger) },
 	})
 	monitor := c.NewMonitor(schema.Columns()...)
-	// Not monitor_cond_since: a session starts from nothing anyway, and libovsdb ends the
-	// session on an update that does not fit its cache with this method only.
+	// Not monitor_cond_since: a session starts without a known state anyway. With this method libovsdb also ends the
+	// session if an update does not fit its cache.
 	monitor.Method = ovsdb.ConditionalMonitorRPC
 	if err := within(ctx, func(ctx context.Context) error {
 		_, err := c.Monitor(ctx, monitor)
@@ -127,8 +126,8 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 	}
 }
 
-// refusalPause is how long to wait after the nth refusal in a row: not at all long after
-// the first, whose cause may be gone with the next update.
+// refusalPause returns how long to wait after the nth successive refusal. After the first one the pause is very short,
+// since the next update may remove the cause.
 func refusalPause(n int) time.Duration {
 	if n == 1 {
 		return 50 * time.Millisecond
@@ -136,9 +135,9 @@ func refusalPause(n int) time.Duration {
 	return min(time.Second<<min(n-2, 5), 30*time.Second)
 }
 
-// askPause returns the pause before ovs-vswitchd is asked again, the nth time. ovs-vswitchd reports its work, with the
-// numbers of ports, in a transaction that it does not repeat. If that was refused, for example because of a full disk,
-// it reports nothing until the database changes again.
+// askPause returns the pause before ovs-vswitchd is asked for the nth time to carry out the configuration. ovs-vswitchd
+// reports its work, with the numbers of ports, in a transaction that it does not repeat. If that was refused, for
+// example because of a full disk, it reports nothing until the database changes again.
 func askPause(n int) time.Duration { return min(time.Second<<min(n-1, 5), 30*time.Second) }
 
 // carriedOut reports whether ovs-vswitchd had carried out all of the last configuration.
@@ -149,9 +148,9 @@ func (m *Manager) carriedOut() bool {
 }
 
 // compare makes one comparison and sends at most one transaction. again is set if it sent one. refused is
-// ovsdb-server's objection. err ends the session. The first refusal is not published: most likely another program has
-// changed the database since it was read. With ask it has ovs-vswitchd carry out the same configuration again, if
-// ovs-vswitchd has not confirmed it.
+// ovsdb-server's reason for a refusal. err ends the session. The first refusal is not published: most likely another
+// program has changed the database since it was read. With ask it makes ovs-vswitchd carry out the same configuration
+// again, if ovs-vswitchd has not confirmed it.
 func (m *Manager) compare(ctx context.Context, c client.Client, refusals int, ask bool) (again bool, refused,
 	err error) {
 	have, err := load(c)
@@ -197,8 +196,8 @@ func (m *Manager) compare(ctx context.Context, c client.Client, refusals int, as
 	return true, nil, m.caughtUp(ctx, c, target)
 }
 
-// caughtUp waits until the cache shows configuration target, so that the next comparison
-// does not see the database as it was before the transaction.
+// caughtUp waits until the cache has the configuration with number target. Otherwise the next comparison would see the
+// database as it was before the transaction.
 func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout,
 		errors.New("ovsdb-server does not report a change that it has accepted"))
@@ -291,7 +290,7 @@ func describe(edits []edit) []string {
 	return texts
 }
 
-// load lists the rows of the client's cache. The caller must not change them: the cache replaces a row that changes.
+// load returns the rows of the client's cache. The caller must not change them: the cache replaces a row that changes.
 func load(c client.Client) (rows, error) {
 	have := rows{
 		bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{},
@@ -440,8 +439,8 @@ func portOutcome(i *schema.Interface, port Port, holder map[int]string) error {
 	return nil
 }
 
-// answers asks ovsdb-server for the result of a transaction without operations, which changes nothing.
-// libovsdb's Echo will not do: after a call that ctx ended, it reads an answer that another goroutine may be writing.
+// answers asks ovsdb-server for the result of a transaction without operations, which changes nothing. libovsdb's Echo
+// cannot be used: after a call that ctx has ended, it reads an answer that another goroutine may be writing.
 func answers(c client.Client) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := c.Transact(ctx)

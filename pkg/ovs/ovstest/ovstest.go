@@ -1,6 +1,5 @@
-// Package ovstest runs a real Open vSwitch of its own for a test: ovsdb-server and
-// ovs-vswitchd in a temporary run directory, in the network namespace of the calling
-// thread. Several can run side by side.
+// Package ovstest runs a real Open vSwitch for a test: ovsdb-server and ovs-vswitchd in a temporary run directory, in
+// the network namespace of the calling thread. Several of them can run at the same time.
 package ovstest
 
 import (
@@ -36,7 +35,8 @@ const EnvDatapath = "TOMBOLO_TEST_DATAPATH"
 // Datapath is the datapath_type of bridges that carry a test's packets.
 func Datapath() string { return cmp.Or(os.Getenv(EnvDatapath), "netdev") }
 
-// System reports whether tests use the kernel's datapath, also tests that otherwise use the dummy one.
+// System reports whether tests use the kernel's datapath. If it is true, even tests that otherwise use the dummy
+// datapath do.
 func System() bool { return Datapath() == "system" }
 
 // Timeout is how long tests wait for a condition. The kernel's datapath is tested in a virtual
@@ -48,17 +48,17 @@ func Timeout() time.Duration {
 	return time.Minute
 }
 
-// Dummy makes ovs-vswitchd replace the system datapath and network devices by ones that
-// exist only in its memory, so that ports need no devices. Where System is true Start uses the
-// kernel's datapath instead, in a network namespace of its own.
+// Dummy makes ovs-vswitchd replace the system datapath and network devices by ones that exist only in its memory, so
+// that ports need no devices. If System is true, Start uses the kernel's datapath instead, in a network namespace of
+// its own.
 const Dummy = "--enable-dummy=system"
 
-// Userspace keeps ovs-vswitchd from the kernel's datapath. Where System is true Start leaves it
-// out: the switch then has the kernel's datapath in the network namespace of the calling thread.
+// Userspace makes ovs-vswitchd use no kernel datapath. If System is true, Start ignores it. Then the switch uses the
+// kernel's datapath in the network namespace of the calling thread.
 const Userspace = "--disable-system"
 
-// Start starts an empty switch; args are given to ovs-vswitchd. Everything ends with the
-// test. Both daemons have to be installed: the test fails otherwise.
+// Start starts an empty switch, with args as arguments of ovs-vswitchd. The daemons end with the test. If they are not
+// installed, the test fails.
 func Start(t testing.TB, args ...string) *Switch {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ovs") // t.TempDir's names are too long for sockets

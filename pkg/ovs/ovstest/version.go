@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Since reports whether the installed Open vSwitch is of a version such as "3.7" or later. The empty version is as old
-// as any. It panics if Open vSwitch is not installed.
+// Since reports whether the installed Open vSwitch is of a version such as "3.7" or later. For the empty version the
+// result is true. It panics if Open vSwitch is not installed.
 func Since(v string) bool {
 	return v == "" || installed().AtLeast(version.MustParseGeneric(v))
 }

@@ -2,7 +2,7 @@
 //
 // The models are trimmed by hand: they name only the columns that are used, so that ovsdb-server sends no statistics
 // with its updates. ovs-vswitchd.conf.db(5) describes column names, types and their meaning. A column with "min": 0 and
-// "max": 1 in vswitch.ovsschema is a pointer here, a set is a slice, a map a map.
+// "max": 1 in vswitch.ovsschema is a pointer here. A set is a slice, and a map is a map.
 package schema
 
 import (
@@ -117,8 +117,8 @@ func Model() (model.ClientDBModel, error) {
 	})
 }
 
-// Columns returns what a client should monitor: exactly the columns of the models. Without
-// it a client is sent every column of the tables, statistics included.
+// Columns returns the columns that a client should monitor: exactly the columns of the models. Without this restriction
+// a client receives every column of the tables, including statistics.
 func Columns() []client.MonitorOption {
 	var (
 		root    OpenVSwitch

@@ -75,7 +75,8 @@ type standing struct {
 	here        bool      // it applies to Pods of the Node
 }
 
-// beyond returns the rules beyond a limit on a Node, for Pods of a Namespace. Rules that deny everything are true.
+// beyond returns the rules beyond a limit on a Node, for Pods of a Namespace. The value of a rule is true if it denies
+// everything.
 func (c Cluster) beyond(node, namespace string) map[ruleOf]bool {
 	if c.Limits == (Limits{}) {
 		return nil
@@ -309,7 +310,7 @@ func antreaCost(r *crdv1beta1.Rule) int {
 	return n + fewest(ranges)
 }
 
-// fewest returns the least number of prefixes, of IPv4 and of IPv6, of ranges without their exceptions.
+// fewest returns the least number of IPv4 and of IPv6 prefixes that cover ranges without their exceptions.
 func fewest(ranges []crdv1beta1.IPBlock) int {
 	var cover func(p netip.Prefix) (n int, whole bool)
 	cover = func(p netip.Prefix) (int, bool) {

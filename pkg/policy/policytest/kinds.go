@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// Others are the objects of all other kinds, by "namespace/name" or, of those without a Namespace, by name.
+// Others are the objects of all other kinds. The key is "namespace/name", or the name for kinds without a Namespace.
 type Others struct {
 	Nodes           map[string]*corev1.Node
 	Services        map[string]*corev1.Service
@@ -46,8 +46,8 @@ type decision struct {
 	action   string
 }
 
-// before compares two decisions: the smaller one counts. Specifications do not order two policies of equal priority.
-// Here the stricter rule among rules of one index goes first.
+// before compares two decisions; the smaller one has precedence. Specifications do not order two policies of equal
+// priority. Here, of rules with the same index, the stricter one comes first.
 func before(a, b decision) int {
 	strict := []string{drop, reject, pass, allow}
 	return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.priority, b.priority), cmp.Compare(a.index, b.index),
@@ -98,7 +98,7 @@ type asked struct {
 	over   map[ruleOf]bool // the rules beyond a limit
 }
 
-// beyondLimit reports whether a rule is beyond a limit; it then denies everything if widened.
+// beyondLimit reports whether a rule is beyond a limit. If widened is set, the rule then denies everything.
 func (a asked) beyondLimit(kind int, namespace, name string, index int) (widened, over bool) {
 	widened, over = a.over[ruleOf{kind, namespace, name, a.egress, index}]
 	return widened, over
@@ -355,7 +355,7 @@ func (a asked) related(n *crdv1beta1.PeerNamespaces, namespace string) bool {
 	})
 }
 
-// server returns the name of the LabelIdentity of the Pod in another cluster that has the server's address, or "".
+// server returns the name of the LabelIdentity of the Pod with the server's address in another cluster, or "".
 func (a asked) server() string {
 	found := map[string]bool{}
 	for _, block := range a.PodAddresses {
@@ -403,7 +403,8 @@ func (a asked) ofClusterSet(namespace string, p crdv1beta1.Peer) bool {
 	return false
 }
 
-// isNode reports whether the other end is a Node. For Antrea it is also the address from which a Node reaches Pods.
+// isNode reports whether the other end is a Node. For Antrea's policies, the address from which a Node reaches Pods
+// also belongs to it.
 func (a asked) isNode(s metav1.LabelSelector, gateway bool) bool {
 	for _, n := range a.Nodes {
 		if !selects(s, n.Labels) {
@@ -463,7 +464,8 @@ func (a asked) antreaPorts(r *crdv1beta1.Rule) bool {
 	return false
 }
 
-// port reports whether a rule's port matches. nil matches every port; a name is the destination Pod's own.
+// port reports whether a rule's port matches. nil matches every port. A name stands for the destination Pod's port of
+// that name.
 func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 	switch {
 	case port == nil:
@@ -476,8 +478,8 @@ func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 	return int32(a.conn.Port) == port.IntVal
 }
 
-// called reports whether the destination Pod gives the port this name. For a rule that denies, an unknown Pod may give
-// it.
+// called reports whether the destination Pod has a port of this name. For a rule that denies, an unknown Pod counts as
+// having it.
 func (a asked) called(name string, denies bool) bool {
 	pod := a.At(a.conn.To)
 	if denies && a.egress && a.UnknownPod(a.conn.To) {

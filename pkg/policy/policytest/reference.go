@@ -21,7 +21,7 @@ type Cluster struct {
 	Pods       map[string]*corev1.Pod
 	Namespaces map[string]*corev1.Namespace
 	Policies   map[string]*networkingv1.NetworkPolicy
-	// AskedNode is the name of the asked Node. Attached are the interfaces on its switch by port.
+	// AskedNode is the name of the Node whose decisions are computed. Attached are the interfaces on its switch by port.
 	AskedNode string
 	Attached  map[string]Attached
 	Others
@@ -40,14 +40,15 @@ type Connection struct {
 	SourcePort uint16
 	// Service is what the connection was made to, if anything but its endpoint.
 	Service derive.Object
-	// Asked is the Service's address to which the connection was made. It is not valid for other connections.
+	// Asked is the Service address to which the connection was made. For connections to other destinations it is not
+	// valid.
 	Asked netip.Addr
 	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
 	ClusterSet uint32
 }
 
-// Untold is the type of IGMP for a switch that cannot distinguish types: a rule about one type denies all of them, and
-// allows no packet.
+// Untold is the type of IGMP messages on a switch that cannot distinguish types. There a rule about one type denies all
+// of them, and allows no packet.
 const Untold uint16 = 0xffff
 
 // selects is metav1.LabelSelector: all requirements hold.
@@ -84,8 +85,8 @@ type Attached struct {
 	IPs []netip.Addr
 }
 
-// At returns the known Pod that has an address, or nil. On the asked Node the interface with the address decides.
-// Elsewhere it is a Pod of the Node whose podCIDR has the address.
+// At returns the known Pod that has an address, or nil. On the Node AskedNode the interface with the address decides.
+// Elsewhere it is a Pod of the Node whose podCIDR contains the address.
 func (c Cluster) At(a netip.Addr) *corev1.Pod {
 	for _, port := range slices.Sorted(maps.Keys(c.Attached)) {
 		if slices.Contains(c.Attached[port].IPs, a) {
@@ -151,8 +152,8 @@ func claims(p *corev1.Pod, a netip.Addr) bool {
 	return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() })
 }
 
-// nodeOf returns the Node with an address in its podCIDR: the longest podCIDR counts, then the asked Node, then the
-// first.
+// nodeOf returns the Node whose podCIDR contains an address. The longest podCIDR has precedence, then AskedNode, then
+// the first Node.
 func (c Cluster) nodeOf(a netip.Addr) (node string) {
 	longest := -1
 	for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
@@ -166,7 +167,7 @@ func (c Cluster) nodeOf(a netip.Addr) (node string) {
 	return node
 }
 
-// Called returns the port that a Pod gives a name: first from containers, then from init containers that run together
+// Called returns the number of a Pod's port by its name. Containers come first, then init containers that run together
 // with them.
 func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) {
 	beside := slices.DeleteFunc(slices.Clone(p.Spec.InitContainers), func(c corev1.Container) bool {
@@ -182,7 +183,7 @@ func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) 
 	return 0, false
 }
 
-// inPodCIDR reports whether an address is in a podCIDR, and whether it is the Node's own there.
+// inPodCIDR reports whether an address is in a podCIDR, and whether it is an address of the Node itself there.
 func (c Cluster) inPodCIDR(a netip.Addr) (inside, node bool) {
 	for _, n := range c.Nodes {
 		for _, text := range n.Spec.PodCIDRs {

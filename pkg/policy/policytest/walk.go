@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Walk changes a Cluster at random, with few names, labels and addresses, so that they meet.
+// Walk changes a Cluster at random. It uses few names, labels and addresses, so that objects often have the same ones.
 type Walk struct {
 	*rand.Rand
 	Cluster
@@ -24,8 +24,9 @@ type Walk struct {
 	Addresses map[string][]netip.Addr
 	// Watch receives each change; nil objects are gone.
 	Watch Watch
-	// Faithful has each Pod of Cluster.AskedNode attached with the addresses of its status, and no Node reports
-	// addresses of others. Else interfaces outlive their Pods and come before the status, and Nodes report what they want.
+	// Faithful keeps the Cluster consistent: each Pod of Cluster.AskedNode is attached with the addresses in its status,
+	// and no Node reports addresses of other Nodes. Without it, interfaces may outlive their Pods or come before the
+	// status, and Nodes may report any addresses.
 	Faithful bool
 
 	made int64 // Pods
@@ -40,11 +41,12 @@ type Watch struct {
 	Attached func(port string, a Attached)
 	// Node receives the Nodes that there are from the beginning, where Other is nil.
 	Node func(name string, n *corev1.Node)
-	// Other receives every other kind; without it the cluster has no such objects. A nil object of its type is gone.
+	// Other is called with each changed object of all other kinds. If it is nil, the cluster has no such objects. A nil
+	// object of a type means a deletion.
 	Other func(namespace, name string, o any)
 }
 
-// TwoRanges are addresses of Pods of two Nodes, whose podCIDRs are 10.10.0.0/29 and 10.10.0.8/29.
+// TwoRanges lists addresses of Pods of two Nodes, whose podCIDRs are 10.10.0.0/29 and 10.10.0.8/29.
 func TwoRanges() (here, far []netip.Addr) {
 	for i := range 5 {
 		here = append(here, netip.AddrFrom4([4]byte{10, 10, 0, byte(2 + i)}))
@@ -67,7 +69,7 @@ func Like(a netip.Addr, list []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(b netip.Addr) bool { return a.Is4() != b.Is4() })
 }
 
-// NewWalk returns a Walk through a Cluster that has only Nodes with these addresses. The asked Node is node-1.
+// NewWalk returns a Walk through a Cluster that at first has only Nodes with these addresses. AskedNode is node-1.
 func NewWalk(seed uint64, addresses map[string][]netip.Addr, w Watch) *Walk {
 	g := &Walk{
 		Rand: rand.New(rand.NewPCG(seed, 0)), Addresses: addresses, Watch: w,

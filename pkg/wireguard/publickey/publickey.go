@@ -1,4 +1,4 @@
-// Package publickey has the keys by which ends of WireGuard tunnels know each other. It is pure.
+// Package publickey has the public keys that identify ends of WireGuard tunnels. It is pure.
 package publickey
 
 import (

@@ -1,5 +1,5 @@
-// Command lender lends API servers to the tests of several packages, one after the other, at the socket that it is
-// given, until it gets a signal or its standard input ends.
+// Command lender lends API servers to the tests of several packages, one test after the other. It listens at a given
+// socket until it gets a signal or its standard input ends.
 package main
 
 import (

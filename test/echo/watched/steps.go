@@ -26,9 +26,9 @@ type Step struct {
 // Steps are all steps so far, in their order.
 type Steps []Step
 
-// of returns the step in which a request began, and what may become of it. A request that a step leaves open, while it
-// is within the limits so far, may be hit by what the next step breaks as well: then the laxer of both counts. A
-// request that has exceeded its limits when the next step begins is not excused by that step.
+// of returns the step in which a request began, and the limits for it. If a request is open and within its limits when
+// the next step begins, the next step's fault may hit it too. Then the laxer limits count. A request that has exceeded
+// its limits when the next step begins is not excused by that step.
 func (s Steps) of(r Request) (Step, Limits) {
 	at := 0
 	for i := range s {
@@ -46,7 +46,7 @@ func (s Steps) of(r Request) (Step, Limits) {
 	return s[at], limits
 }
 
-// Judge names the fault with requests: one line for each that has failed or taken longer than it may.
+// Judge returns the faults of requests as text: one line for each that has failed or exceeded its limits.
 func (s Steps) Judge(requests []Request) (wrong []string) {
 	for _, r := range requests {
 		step, limits := s.of(r)

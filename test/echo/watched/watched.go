@@ -1,5 +1,5 @@
-// Package watched reads what `echo watch` prints, a line for each request, and judges each request by the limits of the
-// step in which it began.
+// Package watched reads the output of `echo watch`, a line for each request. It judges each request by the limits of
+// the step in which it began.
 package watched
 
 import (
@@ -23,7 +23,7 @@ type Request struct {
 // End is when the request had its answer, or failed.
 func (r Request) End() time.Time { return r.Start.Add(r.Took) }
 
-// Begun is the third column of a request that has not ended yet. The client prints such lines with --begun.
+// Begun is in the third column for a request that has not ended yet. The client prints such lines with --begun.
 const Begun = "begun"
 
 // Line is the line of a request that has ended.
@@ -105,7 +105,8 @@ func (l *Log) End(err error) {
 	l.err = err
 }
 
-// Settled is nil once every request that began before a moment has ended, and three that began after it were answered.
+// Settled returns nil once every request that began before a given time has ended, and three requests that began after
+// it were answered.
 func (l *Log) Settled(moment time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +132,7 @@ func (l *Log) Settled(moment time.Time) error {
 	return nil
 }
 
-// Take returns the requests that began before a moment and have ended, in the order of their starts, and forgets them.
+// Take removes and returns the requests that began before a given time and have ended, in the order of their starts.
 func (l *Log) Take(moment time.Time) []Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,9 +1,8 @@
 // Package disk lists a Node's own directories: everything else it shares with the machine.
 package disk
 
-// Dirs are the directories that each Node has for itself and that survive its reboot. They
-// are mounted over the machine's own, in the Node's mount namespace alone, so the machine
-// has to have them too.
+// Dirs are directories of which each Node has its own ones, which survive its reboot. They are mounted over the
+// machine's directories, only in the Node's mount namespace. So the machine has to have these directories too.
 var Dirs = []string{
 	"/etc/cni/net.d", "/etc/kubernetes", "/etc/tombolo", "/etc/containerd",
 	"/opt/cni/bin", "/opt/containerd",

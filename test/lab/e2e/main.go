@@ -1,5 +1,5 @@
 // e2e runs the cases of SIG Network of Kubernetes' own end-to-end tests, unchanged, against the cluster of a
-// kubeconfig. It takes the flags of that program, such as --kubeconfig and --ginkgo.focus.
+// kubeconfig. It accepts the flags of that program, such as --kubeconfig and --ginkgo.focus.
 package main
 
 import (

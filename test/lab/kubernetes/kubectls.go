@@ -34,8 +34,8 @@ type (
 	}
 )
 
-// kubectlsCommand runs many commands of kubectl. To start this program costs more than most of its commands, and a test
-// runs thousands of them. It ends when its standard input does, and its commands have ended.
+// kubectlsCommand runs many commands of kubectl. Starting this program costs more than most of its commands, and a test
+// runs thousands of them. It ends when its standard input has ended and all commands have.
 func kubectlsCommand() *cobra.Command {
 	return &cobra.Command{Use: "kubectls", Args: cobra.NoArgs, SilenceUsage: true,
 		RunE: func(*cobra.Command, []string) error {

@@ -1,6 +1,5 @@
-// Command kubernetes is the Kubernetes control plane and kubelet of the lab in one
-// multi-call binary: it runs the component whose name it is called by. One binary is
-// linked once, and takes a fifth of the disk of five.
+// Command kubernetes is the Kubernetes control plane and kubelet of the lab in one multi-call binary: it runs the
+// component whose name it is called by. One binary is linked only once, and takes a fifth of the disk space of five.
 package main
 
 import (
@@ -26,8 +25,8 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// components has a constructor of each component's command. Only the called one is made: a constructor registers
-// process-wide feature gates and flags.
+// components maps names to constructors of the components' commands. Only the constructor of the called component runs,
+// since it registers process-wide feature gates and flags.
 var components = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envCgroup names the Node's cgroup, below the root of each hierarchy. The lab has made it.
-// The variable is there until the process has moved.
+// envCgroup names the Node's cgroup, below the root of each hierarchy. The lab has made it. The variable is set until
+// the process has moved there.
 const envCgroup = "NODEINIT_CGROUP"
 
-// enterCgroup moves this process to the Node's cgroup, makes that the root of all it will see, and executes the program
-// again: a namespace belongs to one thread until then.
+// enterCgroup moves this process to the Node's cgroup, and makes that the root of the cgroups that it sees. Then it
+// executes the program again, since a namespace belongs to one thread until then.
 func enterCgroup() error {
 	cgroup := os.Getenv(envCgroup)
 	if cgroup == "" {

@@ -1,5 +1,6 @@
 // Command nodeinit is process 1 of a Node in the lab. It gives the Node its own directories, reports that it is ready,
-// and reaps orphans until it is killed. When it dies the kernel kills everything on the Node, as a power cut does.
+// and reaps orphans until it is killed. When it ends, the kernel kills all processes of the Node, as a power failure
+// would.
 //
 //	nodeinit LAB CLUSTER/NODE DIRECTORY
 //
@@ -118,8 +119,8 @@ func mounts(dir string) error {
 	return nil
 }
 
-// guard covers a setting with a file of the same content: what a kubelet writes there it
-// also reads, and the machine keeps its own.
+// guard covers a kernel setting with a file of the same content. A kubelet writes and reads the file, and the machine's
+// setting does not change.
 func guard(path string) error {
 	target := filepath.Join("/proc/sys", path)
 	value, err := os.ReadFile(target)

@@ -1,4 +1,5 @@
-// Package v1alpha1 has the kind of configplane.juniper.net, Contrail CN2's API of its own parts, that Tombolo has.
+// Package v1alpha1 has the one kind of configplane.juniper.net (the API by which Contrail CN2 manages its own parts)
+// that Tombolo serves.
 //
 // +kubebuilder:object:generate=true
 // +groupName=configplane.juniper.net

@@ -1,5 +1,5 @@
-// Package v4 has the kinds of core.contrail.juniper.net, Contrail CN2's API of virtual networks, that Tombolo has. The
-// versions v1alpha1, v3 and v4 have the same schema. The definition stores v4.
+// Package v4 has the kinds of core.contrail.juniper.net (Contrail CN2's API of virtual networks) that Tombolo serves.
+// The versions v1alpha1, v3 and v4 have the same schema. The definition stores v4.
 //
 // +kubebuilder:object:generate=true
 // +groupName=core.contrail.juniper.net

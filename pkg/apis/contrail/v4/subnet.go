@@ -40,7 +40,8 @@ type SubnetSpec struct {
 	// +kubebuilder:validation:MaxItems=10
 	// +kubebuilder:validation:items:MaxLength=253
 	DNSNameservers []string `json:"dnsNameservers,omitempty"`
-	// Ranges are the addresses that Pods get, unless a Pod requests one. Without any it is all of the range.
+	// Ranges are the addresses that Pods get, unless a Pod requests one. Without ranges Pods get addresses of the whole
+	// range of the Subnet.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	Ranges []SubnetRange `json:"ranges,omitempty"`

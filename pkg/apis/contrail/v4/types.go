@@ -2,7 +2,7 @@ package v4
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// DefaultPodNetwork is the name of the VirtualNetwork of a Namespace that Pods without another one are in.
+// DefaultPodNetwork is the name of the VirtualNetwork that Pods of a Namespace are in if they name no other one.
 const DefaultPodNetwork = "default-podnetwork"
 
 // States of an object.
@@ -11,13 +11,13 @@ const (
 	StateSuccess = "Success"
 	// StateWarning means that parts of it are not. The observation names them.
 	StateWarning = "Warning"
-	// StateFailure means that no Pod gets addresses by the object. The observation has the reason.
+	// StateFailure means that no Pod gets addresses through the object. The observation has the reason.
 	StateFailure = "Failure"
 )
 
 // Status is the state of an object.
 type Status struct {
-	// State is Success, Warning if parts of the object are not acted on, or Failure if no Pod gets addresses by it.
+	// State is Success, Warning if parts of the object are not acted on, or Failure if no Pod gets addresses through it.
 	// +optional
 	State string `json:"state,omitempty"`
 	// Observation names the parts of the object that are not acted on, and remedies.
@@ -62,13 +62,13 @@ type VirtualNetworkProperties struct {
 	RPF string `json:"rpf,omitempty"`
 }
 
-// VirtualNetworkSpec is the request of a VirtualNetwork. Of default-podnetwork no field has an effect.
+// VirtualNetworkSpec is the desired state of a VirtualNetwork. In default-podnetwork no field has an effect.
 type VirtualNetworkSpec struct {
-	// V4SubnetReference names the Subnet of the Namespace that Pods have addresses of IPv4 from.
+	// V4SubnetReference names the Subnet of the Namespace from which Pods get IPv4 addresses.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays: create another VirtualNetwork"
 	V4SubnetReference *ResourceReference `json:"v4SubnetReference,omitempty"`
-	// V6SubnetReference names the Subnet of the Namespace that Pods have addresses of IPv6 from.
+	// V6SubnetReference names the Subnet of the Namespace from which Pods get IPv6 addresses.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays: create another VirtualNetwork"
 	V6SubnetReference *ResourceReference `json:"v6SubnetReference,omitempty"`

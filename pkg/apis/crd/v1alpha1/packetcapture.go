@@ -169,7 +169,8 @@ type TransportHeader struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.protocol) || !has(self.transportHeader) || !has(self.transportHeader.udp) || string(self.protocol).lowerAscii() in ['udp', '17']",message="transportHeader.udp goes with the protocol UDP"
 // +kubebuilder:validation:XValidation:rule="!has(self.protocol) || !has(self.transportHeader) || !has(self.transportHeader.icmp) || string(self.protocol).lowerAscii() in ['icmp', 'icmpv6', '1', '58']",message="transportHeader.icmp goes with the protocol ICMP"
 type Packet struct {
-	// IPFamily is the version of IP. Without it that is the version of the stated address, else IPv4 if the Pods have it.
+	// IPFamily is the version of IP. Without it the stated address determines the version, or else it is IPv4 if the Pods
+	// have it.
 	// +optional
 	// +kubebuilder:validation:Enum=IPv4;IPv6
 	IPFamily corev1.IPFamily `json:"ipFamily,omitempty"`
@@ -237,7 +238,8 @@ type PacketCaptureSpec struct {
 	// +optional
 	// +kubebuilder:default=SourceToDestination
 	Direction PacketCaptureDirection `json:"direction,omitempty"`
-	// CapturePoint is the end at whose Pod packets are captured. Without it that is the source if it is a Pod.
+	// CapturePoint is the end at whose Pod packets are captured. Without it they are captured at the source if it is a
+	// Pod, or else at the destination.
 	// +optional
 	CapturePoint PacketCapturePoint `json:"capturePoint,omitempty"`
 	// FileServer is not served.

@@ -6,7 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 const (
 	// AnnotationExternalIPPool is the name of the ExternalIPPool that the Service gets its address from.
 	AnnotationExternalIPPool = "service.antrea.io/external-ip-pool"
-	// AnnotationSharedIP lets several Services, which all have it, have the address that they ask for.
+	// AnnotationSharedIP allows several Services to have the same requested address, if all of them have this annotation.
 	AnnotationSharedIP = "service.antrea.io/allow-shared-load-balancer-ip"
 )
 

@@ -5,13 +5,14 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // ConditionGroupMembersComputed is true once the members of a group are known.
 const ConditionGroupMembersComputed = "GroupMembersComputed"
 
-// GroupSpec says what is in a group: Pods of labels, addresses, the Pods of a Service, or other groups. Only one of
-// these.
+// GroupSpec selects the members of a group: Pods by labels, addresses, the Pods of a Service, or other groups. Only one
+// of these may be set.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.externalEntitySelector)",fieldPath=".externalEntitySelector",message="there are no ExternalEntities to select: remove externalEntitySelector, or write their addresses as ipBlocks"
 // +kubebuilder:validation:XValidation:rule="has(self.externalEntitySelector) || (has(self.podSelector) || has(self.namespaceSelector) ? 1 : 0) + (has(self.ipBlocks) ? 1 : 0) + (has(self.serviceReference) ? 1 : 0) + (has(self.childGroups) ? 1 : 0) == 1",message="write exactly one of: podSelector and namespaceSelector, alone or together; ipBlocks; serviceReference; childGroups. For more of them make groups of their own, and one with childGroups"
 type GroupSpec struct {
-	// PodSelector selects Pods: with NamespaceSelector of those Namespaces, alone of all, in a Group of its own.
+	// PodSelector selects Pods. With NamespaceSelector these are Pods of the selected Namespaces, without it Pods of all
+	// Namespaces. In a Group they are Pods of its own Namespace.
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
 	// NamespaceSelector selects Namespaces; alone all their Pods.

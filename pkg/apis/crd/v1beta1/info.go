@@ -48,8 +48,9 @@ type OVSInfo struct {
 	FlowTable map[string]int32 `json:"flowTable,omitempty"`
 }
 
-// PolicyCounts are numbers of policies and of the groups of Pods that they name. It is atomic wherever it stands: a
-// server-side apply that takes the last field of another struct away leaves null there, which the schema refuses.
+// PolicyCounts are numbers of policies and of the groups of Pods that they name. Every field of this type is atomic.
+// Otherwise a server-side apply that removes the last field of a struct would leave null there, which the schema
+// refuses.
 type PolicyCounts struct {
 	// NetworkPolicyNum is the number of policies: an agent counts the policies that apply to Pods of its Node.
 	// +optional
@@ -62,7 +63,7 @@ type PolicyCounts struct {
 	AppliedToGroupNum int32 `json:"appliedToGroupNum,omitempty"`
 }
 
-// AntreaAgentInfo is the state of one Node's agent, which writes it each minute. It has the Node's name.
+// AntreaAgentInfo is the state of one Node's agent. The agent writes it every minute. It has the Node's name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=antreaagentinfos,scope=Cluster,shortName=aai,singular=antreaagentinfo
@@ -107,7 +108,7 @@ type AntreaAgentInfoList struct {
 	Items           []AntreaAgentInfo `json:"items"`
 }
 
-// AntreaControllerInfo is the state of the controller of policies, which writes it each minute. Its name is
+// AntreaControllerInfo is the state of the controller of policies. The controller writes it every minute. Its name is
 // antrea-controller.
 //
 // +kubebuilder:object:root=true

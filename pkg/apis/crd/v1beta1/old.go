@@ -2,7 +2,8 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AntreaNetworkPolicy is what old documents call NetworkPolicy. Its definition is there to say so: it takes no object.
+// AntreaNetworkPolicy is the name of NetworkPolicy in old documents. Its definition refuses every object, and the
+// refusal names the present kind.
 //
 // +kubebuilder:object:generate=false
 // +kubebuilder:resource:scope=Namespaced,path=antreanetworkpolicies

@@ -37,7 +37,7 @@ const (
 	ScopeClusterSet Scope = "ClusterSet"
 )
 
-// NamespaceMatch selects Namespaces by their relation to that of the Pod that a policy applies to.
+// NamespaceMatch selects Namespaces by their relation to the Namespace of the Pod that a policy applies to.
 //
 // +kubebuilder:validation:Enum=Self
 type NamespaceMatch string
@@ -113,23 +113,23 @@ type IPBlock struct {
 	Except []string `json:"except,omitempty"`
 }
 
-// PeerNamespaces selects Namespaces by their relation to that of the Pod that a policy applies to.
+// PeerNamespaces selects Namespaces by their relation to the Namespace of the Pod that a policy applies to.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.match) != (has(self.sameLabels) && size(self.sameLabels) > 0)",message="write either match: Self or sameLabels with the keys of Namespace labels"
 type PeerNamespaces struct {
 	// Match Self selects the Namespace of the Pod itself.
 	// +optional
 	Match NamespaceMatch `json:"match,omitempty"`
-	// SameLabels are keys: Namespaces that have the same values of all of them as the Pod's own. A Pod whose Namespace
-	// lacks one of them has no peers.
+	// SameLabels lists keys of labels. It selects the Namespaces that have the same values for all of these keys as the
+	// Pod's own Namespace. A Pod whose Namespace lacks one of the labels has no peers.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +kubebuilder:validation:items:MaxLength=317
 	SameLabels []string `json:"sameLabels,omitempty"`
 }
 
-// AppliedTo selects what a policy or a rule is for. Selectors of Pods and Namespaces are used together, everything
-// else alone.
+// AppliedTo selects the Pods that a policy or a rule applies to. Selectors of Pods and Namespaces can be combined. Any
+// other field must be the only one.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.externalEntitySelector)",fieldPath=".externalEntitySelector",message="there are no ExternalEntities to select: remove externalEntitySelector"
 // +kubebuilder:validation:XValidation:rule="has(self.externalEntitySelector) || (has(self.podSelector) || has(self.namespaceSelector) ? 1 : 0) + (has(self.group) ? 1 : 0) + (has(self.serviceAccount) ? 1 : 0) + (has(self.service) ? 1 : 0) + (has(self.nodeSelector) ? 1 : 0) == 1",message="write exactly one of: podSelector and namespaceSelector, alone or together; group; serviceAccount; service; nodeSelector. More of them are entries of their own"
@@ -166,14 +166,14 @@ type AppliedTo struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.namespaceSelector) && has(self.namespaces))",fieldPath=".namespaces",message="stands beside namespaceSelector: write one of the two"
 // +kubebuilder:validation:XValidation:rule="!has(self.scope) || self.scope != 'ClusterSet' || (has(self.podSelector) || has(self.namespaceSelector)) && !has(self.namespaces)",fieldPath=".scope",message="ClusterSet extends podSelector and namespaceSelector only: remove scope, or use these"
 type Peer struct {
-	// PodSelector selects Pods: of the policy's Namespace, with NamespaceSelector or Namespaces of those. Alone in a
-	// ClusterNetworkPolicy it selects Pods of all Namespaces.
+	// PodSelector selects Pods of the policy's Namespace. With NamespaceSelector or Namespaces it selects Pods of these
+	// Namespaces. Without both in a ClusterNetworkPolicy it selects Pods of all Namespaces.
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
 	// NamespaceSelector selects Namespaces.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// Namespaces selects Namespaces by their relation to that of the Pod that the rule applies to. Only for
+	// Namespaces selects Namespaces by their relation to the Namespace of the Pod that the rule applies to. Only for
 	// ClusterNetworkPolicies.
 	// +optional
 	Namespaces *PeerNamespaces `json:"namespaces,omitempty"`
@@ -193,8 +193,8 @@ type Peer struct {
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9*_]([-A-Za-z0-9*_]*[A-Za-z0-9*_])?(\.[A-Za-z0-9*_]([-A-Za-z0-9*_]*[A-Za-z0-9*_])?)*\.?$`
-	// FQDN selects the addresses that DNS answers for a name; *.example.com matches every name that ends so. Only for
-	// egress rules.
+	// FQDN selects the addresses that DNS answers for a name; *.example.com matches every name that ends with
+	// .example.com. Only for egress rules.
 	// +optional
 	FQDN string `json:"fqdn,omitempty"`
 	// Scope ClusterSet extends PodSelector and NamespaceSelector to all clusters.
@@ -288,14 +288,14 @@ type Refused struct {
 	runtime.RawExtension `json:",inline"`
 }
 
-// Rule decides new connections. One matches when a peer of From or To (or a Service of ToServices), and one of Ports
-// or Protocols matches.
+// Rule decides about new connections. A connection matches if it matches a peer of From or To (or a Service of
+// ToServices), and one of Ports or Protocols.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.l7Protocols)",fieldPath=".l7Protocols",message="rules for layer 7 are not enforced: remove l7Protocols, or use a proxy that reads the requests"
 // +kubebuilder:validation:XValidation:rule="!has(self.toNodes)",fieldPath=".toNodes",message="is not enforced: write a peer in to with nodeSelector"
 // +kubebuilder:validation:XValidation:rule="!has(self.toServices) || size(self.toServices) == 0 || (!has(self.to) || size(self.to) == 0) && (!has(self.ports) || size(self.ports) == 0) && (!has(self.protocols) || size(self.protocols) == 0)",fieldPath=".toServices",message="names the ports too: remove to, ports and protocols, or put them into a rule of their own"
 type Rule struct {
-	// Action that a connection gets when the rule matches it: Allow, Drop, Reject or Pass. Deny means Drop.
+	// Action for connections that match the rule: Allow, Drop, Reject or Pass. Deny means Drop.
 	Action Action `json:"action"`
 	// From are the clients of an ingress rule. None means everybody.
 	// +optional
@@ -313,7 +313,7 @@ type Rule struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	ToNodes []Refused `json:"toNodes,omitempty"`
-	// Ports that the rule is for. None means all ports and protocols, unless Protocols has some.
+	// Ports are the ports that the rule matches. Without Ports and Protocols it matches all ports and protocols.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	Ports []Port `json:"ports,omitempty"`

@@ -83,7 +83,7 @@ type TraceflowDestination struct {
 
 // IPHeader is a header of IPv4.
 type IPHeader struct {
-	// Protocol is the number of the protocol: 1, 6 or 17. Without it that is ICMP, or the protocol of a Service.
+	// Protocol is the number of the protocol: 1, 6 or 17. Without it the protocol is ICMP, or the Service's.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
@@ -102,7 +102,7 @@ type IPHeader struct {
 
 // IPv6Header is a header of IPv6.
 type IPv6Header struct {
-	// NextHeader is the number of the protocol: 58, 6 or 17. Without it that is ICMPv6, or the protocol of a Service.
+	// NextHeader is the number of the protocol: 58, 6 or 17. Without it the protocol is ICMPv6, or the Service's.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=255
@@ -176,8 +176,8 @@ type TraceflowTransportHeader struct {
 	TCP *TCPHeader `json:"tcp,omitempty"`
 }
 
-// TraceflowPacket is what the packet has. Without ipHeader and ipv6Header it has the version of IP that both ends have,
-// IPv4 if they have both.
+// TraceflowPacket describes the headers of the packet. Without ipHeader and ipv6Header its version of IP is one that
+// both ends have, IPv4 if they have both.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.ipHeader) || !has(self.ipv6Header)",message="write ipHeader or ipv6Header, and not both"
 type TraceflowPacket struct {
@@ -205,14 +205,14 @@ type TraceflowSpec struct {
 	// Packet is what the packet has.
 	// +optional
 	Packet TraceflowPacket `json:"packet,omitempty,omitzero"`
-	// LiveTraffic sends no packet: it waits for the first packet of a connection between Pods that fits. One end may be
+	// LiveTraffic sends no packet. It waits for the first packet of a matching connection between Pods. One end may be
 	// left out then.
 	// +optional
 	LiveTraffic bool `json:"liveTraffic,omitempty"`
 	// DroppedOnly waits for a packet that is dropped or rejected. It is for liveTraffic.
 	// +optional
 	DroppedOnly bool `json:"droppedOnly,omitempty"`
-	// Timeout is the longest time until the status is Succeeded or Failed, in seconds. Without it that is 20.
+	// Timeout is the longest time until the status is Succeeded or Failed, in seconds. Without it the time is 20 seconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=300
@@ -304,7 +304,7 @@ type TraceflowStatus struct {
 	CapturedPacket *CapturedPacket `json:"capturedPacket,omitempty"`
 }
 
-// Traceflow sends a packet and follows it through the Nodes of the cluster. Pods do not get it.
+// Traceflow sends a packet and follows it through the Nodes of the cluster. The packet is not delivered to Pods.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -13,7 +13,7 @@ import (
 type ClusterClaim struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// Name of the claim: "id.k8s.io" or "clusterSet.k8s.io". The name of the object has no meaning.
+	// Name of the claim: "id.k8s.io" or "clusterSet.k8s.io". The name of the object itself has no meaning.
 	// +optional
 	Name string `json:"name,omitempty"`
 	// Value of the claim.

@@ -1,5 +1,5 @@
 // Package v1alpha1 has the kinds of multicluster.crd.antrea.io/v1alpha1. Field names and meanings are as in the Antrea
-// Multi-cluster API, also where their capitals differ from Kubernetes' convention.
+// Multi-cluster API, even where their capital letters differ from Kubernetes' convention.
 //
 // +kubebuilder:object:generate=true
 // +groupName=multicluster.crd.antrea.io

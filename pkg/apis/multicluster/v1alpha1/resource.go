@@ -28,7 +28,7 @@ type GatewayInfo struct {
 	// GatewayIP is the address at which other clusters reach the Gateway.
 	GatewayIP string `json:"gatewayIP,omitempty"`
 	// WireGuard has the Gateway's own key and its address inside WireGuard. It is set if traffic between clusters is
-	// encrypted and several Gateways take it at the same time. Clusters that support one key use the ClusterInfo's key.
+	// encrypted and several Gateways carry it at the same time. Clusters that support one key use the ClusterInfo's key.
 	// +optional
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
 }
@@ -47,8 +47,8 @@ type WireGuardInfo struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NextPort int32 `json:"nextPort,omitempty"`
-	// InsideIP is the address inside WireGuard at which tunnels to the Gateway end. It is in 240.0.0.0/4. Without it, tunnels
-	// end at the oldest Gateway, at the first address of the cluster's Service range.
+	// InsideIP is the address inside WireGuard at which tunnels to the Gateway end. It is in 240.0.0.0/4. Without it,
+	// tunnels lead to the oldest Gateway and end at the first address of the cluster's Service range.
 	// +optional
 	InsideIP string `json:"insideIP,omitempty"`
 }
@@ -69,7 +69,8 @@ type ClusterInfo struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// GatewayInfos are its Gateways.
 	GatewayInfos []GatewayInfo `json:"gatewayInfos,omitempty"`
-	// LeavingGateways are Gateways that end in some seconds. They carry their present connections and no new ones.
+	// LeavingGateways are Gateways that will stop carrying traffic within seconds. They carry their present connections
+	// and no new ones.
 	// +optional
 	LeavingGateways []GatewayInfo `json:"leavingGateways,omitempty"`
 	// WireGuard is set if traffic between clusters is encrypted.
@@ -91,7 +92,7 @@ func (c *ClusterInfo) Services() []string {
 // Ranges returns the texts of all ranges of ClusterIPs and of Pods.
 func (c *ClusterInfo) Ranges() []string { return append(c.Services(), c.PodCIDRs...) }
 
-// Inside reports whether each Gateway of the cluster takes encrypted traffic at an address of its own.
+// Inside reports whether each Gateway of the cluster receives encrypted traffic at an address of its own.
 func (c *ClusterInfo) Inside() bool {
 	return len(c.GatewayInfos) > 0 && c.GatewayInfos[0].WireGuard != nil && c.GatewayInfos[0].WireGuard.InsideIP != ""
 }
@@ -105,7 +106,8 @@ const (
 	FeaturePreserveClientIP = "PreserveClientIP"
 	// FeatureSingleWays: the cluster's gateways run BFD also if there is a single way. It needs ActiveGateways.
 	FeatureSingleWays = "SingleWays"
-	// FeatureWayEcho: the switches of the cluster's gateways send probes of a watched way back. It needs SingleWays.
+	// FeatureWayEcho: the switches of the cluster's gateways return probes of a watched way to the sender. It needs
+	// SingleWays.
 	FeatureWayEcho = "WayEcho"
 	// FeatureEncryptsPeers: the Node sends no packet to other clusters in plain text. Only agents report it, in the Node's
 	// NodePolicyReport.

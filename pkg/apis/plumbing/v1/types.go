@@ -23,15 +23,15 @@ func AddToScheme(s *runtime.Scheme) error {
 
 // NetworkAttachmentDefinitionSpec is the configuration of a plugin.
 type NetworkAttachmentDefinitionSpec struct {
-	// Config is a configuration of the Container Network Interface in JSON. The interfaces are Tombolo's if its type is
-	// contrail-k8s-cni, or without a configuration. Interfaces of other types are made by Multus, if the cluster has it.
+	// Config is a configuration of the Container Network Interface in JSON. Tombolo makes the interfaces if the type is
+	// contrail-k8s-cni, or if Config is empty. Interfaces of other types are made by Multus, if the cluster has it.
 	// +optional
 	Config string `json:"config,omitempty"`
 }
 
 // NetworkAttachmentDefinition is a network that Pods name in the annotation k8s.v1.cni.cncf.io/networks. It stands for
-// the VirtualNetwork of its name. With Subnets in the annotation juniper.net/networks tombolo-controller creates that
-// VirtualNetwork.
+// the VirtualNetwork with the same name. With Subnets in the annotation juniper.net/networks tombolo-controller creates
+// that VirtualNetwork.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=network-attachment-definitions,shortName=net-attach-def

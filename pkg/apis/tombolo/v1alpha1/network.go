@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MaxNetworkNumber is the highest number of a network: the network's packets carry 24 bits of it.
+// MaxNetworkNumber is the highest number of a network, since packets carry the number in 24 bits.
 const MaxNetworkNumber = 1<<24 - 1
 
 // States of a TenantNetwork and of a NetworkConnection.
@@ -35,8 +35,8 @@ type TenantNetworkSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=200
 	Members []TenantNetworkMember `json:"members,omitempty"`
-	// Connections are the names of the NetworkConnections that this network agrees to. Without it the network is joined
-	// with no other one.
+	// Connections are the names of the NetworkConnections that this network agrees to. Without connections the network is
+	// joined with no other one.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
@@ -80,8 +80,8 @@ type NamespaceReference struct {
 
 // TenantNetworkStatus is the state of a TenantNetwork. The leader's controller writes it.
 type TenantNetworkStatus struct {
-	// Number of the network between Nodes and clusters, from 1 to 16777215. It comes from the object's UID. Without one
-	// its Namespaces stay in networks of their own.
+	// Number of the network between Nodes and clusters, from 1 to 16777215. It comes from the object's UID. Without a
+	// number its Namespaces stay in networks of their own.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16777215
@@ -90,8 +90,9 @@ type TenantNetworkStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	Joined []JoinedNetwork `json:"joined,omitempty"`
-	// Namespace has a copy in the central cluster, and the network is made for the copy. The Namespace is in the network
-	// without an annotation: its cluster has agreed with the annotation tombolo.io/central of its ClusterSet.
+	// Namespace is set for a network that is made for a Namespace with a copy in the central cluster. The Namespace is in
+	// the network without an annotation of its own: its cluster has agreed with the annotation tombolo.io/central of its
+	// ClusterSet.
 	// +optional
 	Namespace *NamespaceOfCluster `json:"namespace,omitempty"`
 	// State is Success, Warning if parts of the object are not acted on, or Failure if the network has no number.

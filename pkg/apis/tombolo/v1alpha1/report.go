@@ -17,15 +17,17 @@ type NodePolicyReport struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Policies apply to Pods of the Node, and the switch has confirmed their flows. A value has the policy's generation
-	// and the beginning of its UID, as in "3/1f2e3d4c".
+	// and the first characters of its UID, as in "3/1f2e3d4c".
 	// +optional
 	// +kubebuilder:validation:MaxProperties=20000
 	Policies map[string]string `json:"policies,omitempty"`
-	// Failures are policies whose flows the switch has refused. A value is as in policies, with a blank and the reason.
+	// Failures are policies whose flows the switch has refused. A value is as in policies, followed by a blank and the
+	// reason.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=100
 	Failures map[string]string `json:"failures,omitempty"`
-	// Problems are parts of policies that this Node's agent leaves out, for a reason that the policy alone does not show.
+	// Problems are parts of policies that this Node's agent leaves out. Their reasons depend on the Node, so the policy
+	// alone does not show them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=100
 	Problems map[string]string `json:"problems,omitempty"`

@@ -15,9 +15,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A cluster that is gone gets no requests if other clusters have ready endpoints. Its own endpoints are then not ready.
-// The condition Reachable in the ClusterSet's status records that it is gone. A new Gateway has never had a way up to
-// the cluster, so it cannot find out that the cluster was lost.
+// A cluster that is gone gets no requests if other clusters have ready endpoints. In the EndpointSlices its endpoints
+// are then not ready. The condition Reachable in the ClusterSet's status records that it is gone. A new Gateway has
+// never had a way up to the cluster, so it cannot find out that the cluster was lost.
 
 // Reach has the clusters that this one reaches, and the status of the ClusterSet, which shows them.
 type Reach struct {
@@ -53,7 +53,7 @@ func (t *Reach) Writes(k *writes.Kinds) *writes.Table {
 // wayLost is the agents' report of a way that is down and was up before (pkg/agent/wayreport.go).
 const wayLost = "lost"
 
-// sight is the state of another cluster as this cluster's Gateways see it: each of their ways to it, in words.
+// sight is the state of another cluster as this cluster's Gateways see it: their ways to it by state, as text.
 type sight struct {
 	Up, Down, Unknown []string
 	Lost              bool // a way that is down was up before
@@ -156,7 +156,8 @@ func (t *Reach) watched(id string, r *derive.Reader) bool {
 		})
 }
 
-// reportsOf returns the clusters that each other cluster reaches, by its ID. The leader passes these reports on.
+// reportsOf returns, for each other cluster by its ID, the clusters that it reaches. The leader passes these reports
+// on.
 func (t *Reach) reportsOf(m membership.Membership, r *derive.Reader) map[string][]string {
 	out := map[string][]string{}
 	for _, ri := range derive.Values(derive.List(r, t.base.ImportsByKind, multicluster.ClusterInfoKind)) {

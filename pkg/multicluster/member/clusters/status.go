@@ -161,7 +161,7 @@ func setStatus(cs *mcv1alpha2.ClusterSet, a membership.Connection) {
 	cs.Status.ObservedGeneration = cs.Generation
 }
 
-// setReachable writes the conditions of other clusters after the conditions of the leader. It removes clusters that no
+// setReachable writes the conditions of other clusters after the leader's conditions. It removes clusters that no
 // longer have a condition.
 func setReachable(cs *mcv1alpha2.ClusterSet, before []mcv1alpha2.ClusterStatus, reached map[string]condition) {
 	leaderID := ""

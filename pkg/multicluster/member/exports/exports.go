@@ -183,8 +183,8 @@ func factsToExport(service *corev1.Service, export *mcsv1alpha1.ServiceExport) e
 // endpoints are the endpoints to export for a Service.
 type endpoints struct {
 	Subsets []services.Subset // empty if no endpoint accepts connections
-	// Left is about the first addresses that other clusters would not reach. LeftFamilies are the versions of IP of such
-	// addresses.
+	// Left has a text about the first addresses that are left out because other clusters would not reach them.
+	// LeftFamilies are the versions of IP of such addresses.
 	Left         string
 	LeftFamilies map[corev1.IPFamily]bool
 }
@@ -252,7 +252,7 @@ func (t *Tables) podsOf(service *corev1.Service, endpointSlices []*discoveryv1.E
 	}
 	out.Subsets = podSubsets(carried, services.Ready)
 	if len(out.Subsets) == 0 && !services.Headless(service) && !services.HasReady(endpointSlices) {
-		// The Nodes of this cluster choose in the same way. DNS of headless Services has ready Pods alone.
+		// The Nodes of this cluster choose in the same way. The DNS of headless Services has only ready Pods.
 		out.Subsets = podSubsets(carried, services.Draining)
 	}
 	if len(out.Subsets) == 0 && services.HasReady(endpointSlices) {
@@ -305,8 +305,8 @@ func clusterIPsOf(service *corev1.Service, endpointSlices []*discoveryv1.Endpoin
 	return out, refusal{}
 }
 
-// podSubsets returns the addresses of some endpoints of EndpointSlices with their ports. There is one subset for each
-// set of ports, each address occurs once, and the order is fixed.
+// podSubsets returns the addresses and ports of some endpoints of EndpointSlices. There is one subset for each set of
+// ports. Each address occurs once, and the order is fixed.
 func podSubsets(endpointSlices []*discoveryv1.EndpointSlice,
 	takes func(discoveryv1.Endpoint) bool) []services.Subset {
 	ports := map[string][]services.Port{}
@@ -370,8 +370,8 @@ func (t *Tables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []
 }
 
 // exported has the two ResourceExports of a Service that can be exported. Endpoints is nil while no endpoint accepts
-// connections. The ServiceImports live as long as the ServiceExport (KEP-1645), and Antrea's leaders import the Service
-// alone, too.
+// connections. The ServiceImports live as long as the ServiceExport (KEP-1645), and Antrea's leaders import a Service
+// without endpoints, too.
 type exported struct{ Service, Endpoints *mcv1alpha1.ResourceExport }
 
 // List returns the ResourceExports that there are.

@@ -150,7 +150,7 @@ func (t *Tables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
 	}
 }
 
-// otherPorts reports whether a Service is imported with other ports than it is exported with. It is used if a leader of
+// otherPorts reports whether the imported ports of a Service differ from its exported ones. It is used if a leader of
 // another implementation refuses an export without a reason.
 func (t *Tables) otherPorts(k derive.Object, want *mcv1alpha1.ResourceExport, r *derive.Reader) bool {
 	for _, ri := range derive.Values(derive.List(r, t.base.ImportsByName, k)) {

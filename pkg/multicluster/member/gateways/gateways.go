@@ -72,9 +72,9 @@ func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 }
 
 // gatewaysOf returns the Gateways: every Ready Node with the gateway annotation and usable addresses. The oldest comes
-// first, so that a cluster that uses one gateway of several keeps it. New ones follow, by name. While no candidate of
-// the present Gateways' version of IP is Ready, the present Gateways stay, since a Node that the control plane does not
-// reach may still forward packets.
+// first, so that a cluster that uses only one Gateway keeps using the same one. New ones follow, by name. The present
+// Gateways have addresses of one version of IP. While no candidate with that version is Ready, they all stay, since a
+// Node that the control plane does not reach may still forward packets.
 func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gateway, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if m.ID == "" {
@@ -178,8 +178,8 @@ func byAge(a, b *mcv1alpha1.Gateway) int {
 	return 0
 }
 
-// oldestUnchanged returns the candidate of the oldest present Gateway whose address keeps its version of IP. Other
-// clusters have tunnels of that version. It returns nil for no such candidate.
+// oldestUnchanged returns the candidate for the oldest present Gateway whose address keeps its version of IP, or nil.
+// Other clusters have tunnels of that version.
 func oldestUnchanged(candidates []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway) (
 	oldest *mcv1alpha1.Gateway) {
 	for _, g := range candidates {
@@ -194,8 +194,8 @@ func oldestUnchanged(candidates []*mcv1alpha1.Gateway, present map[string]*mcv1a
 	return oldest
 }
 
-// sameVersion leaves out Gateways with an address of another version of IP than keeps: agents use one version. If keeps
-// is nil, the version is IPv4 if a candidate has an address of it.
+// sameVersion leaves out Gateways whose address has another version of IP than the address of keeps, since agents use
+// one version. If keeps is nil, the version is IPv4 if a candidate has an address of it.
 func sameVersion(candidates []*mcv1alpha1.Gateway, keeps *mcv1alpha1.Gateway, ps *problem.List) (
 	out []*mcv1alpha1.Gateway) {
 	if keeps == nil && len(candidates) > 0 {
@@ -214,8 +214,8 @@ func sameVersion(candidates []*mcv1alpha1.Gateway, keeps *mcv1alpha1.Gateway, ps
 	return out
 }
 
-// distinct leaves out Gateways with the address of another one, which other clusters cannot distinguish, and Gateways
-// beyond the largest number that a cluster may have.
+// distinct leaves out Gateways that have the address of another one, since other clusters cannot distinguish them. It
+// also leaves out Gateways beyond the largest number that a cluster may have.
 func distinct(candidates []*mcv1alpha1.Gateway, ps *problem.List) (out []*mcv1alpha1.Gateway) {
 	for _, g := range candidates {
 		i := slices.IndexFunc(out, func(o *mcv1alpha1.Gateway) bool { return o.GatewayIP == g.GatewayIP })
@@ -243,7 +243,7 @@ func version(g *mcv1alpha1.Gateway) int {
 	return 4
 }
 
-// candidates returns the Gateways that the selected Nodes would be, in the order of their names.
+// candidates returns a Gateway for each selected Node that can be one, in the order of their names.
 func (t *Tables) candidates(nodes []*corev1.Node, ps *problem.List,
 	selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
 	var out []*mcv1alpha1.Gateway
@@ -331,9 +331,9 @@ func (t *Tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) 
 		t.lacks(gateways, r, func(report membership.AgentReport) bool { return report.KeepsClients }) == ""
 }
 
-// lacks returns the first Node whose agent does not report an ability; empty for no such Node. The agents of the
-// Gateways have to report the ability. No agent may report without it. A Node without a report has no agent, or an
-// agent that has not started yet.
+// lacks returns the first Node whose agent does not report an ability, or "". The agents of all Gateways have to report
+// the ability, and so do all other agents with a report. A Node without a report has no agent, or an agent that has not
+// started yet.
 func (t *Tables) lacks(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
 	ability func(membership.AgentReport) bool) (node string) {
 	for _, g := range gateways {

@@ -37,7 +37,8 @@ func NewInfo(k *writes.Kinds, gateways *Tables, reached func(*derive.Reader) []s
 	return t
 }
 
-// ownInfoOf returns the ResourceExport with which other clusters reach this one. Without a Gateway it returns nil.
+// ownInfoOf returns the ResourceExport with the facts by which other clusters reach this one. Without a Gateway it
+// returns nil.
 func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if m.ID == "" {
@@ -92,9 +93,9 @@ func (t *Info) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceE
 	}
 	for i, g := range gateways {
 		gatewayInfo := mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP}
-		// The agent on the Gateway's Node writes the key. Other clusters receive it together with the address inside
-		// WireGuard, which the agent adds a moment later. Otherwise they would begin with another address, and connections
-		// through it would break. Other agents have no next port.
+		// The agent on the Gateway's Node writes the key, and a moment later the address inside WireGuard. Both are announced
+		// together. Otherwise other clusters would begin with another address, and connections through it would break. Agents
+		// without inside addresses have no next port.
 		key := haves[i] != nil && haves[i].WireGuard != nil && (inside || haves[i].WireGuard.NextPort == 0)
 		if inside {
 			if !hasInside(haves[i]) {

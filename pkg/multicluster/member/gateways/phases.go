@@ -118,7 +118,7 @@ func hasInside(g *mcv1alpha1.Gateway) bool {
 }
 
 // isAnnounced reports whether the leader announces a Gateway to other clusters. Until then no cluster accepts packets
-// from it, however long that takes. Ways that its agent reports may be of an earlier time.
+// from it, however long that takes. Ways that its agent reports until then may be out of date.
 func isAnnounced(own *mcv1alpha1.ClusterInfo, g *mcv1alpha1.Gateway) bool {
 	return own != nil && slices.ContainsFunc(own.GatewayInfos,
 		func(i mcv1alpha1.GatewayInfo) bool { return i.GatewayIP == g.GatewayIP })
@@ -151,7 +151,7 @@ func (t *Tables) hasJoined(g *mcv1alpha1.Gateway, r *derive.Reader) bool {
 	return true
 }
 
-// Clock records since when Gateways have been in their phases, as this process has seen them.
+// Clock records for how long this process has seen Gateways in their phases.
 type Clock map[derive.Object]phaseSince
 
 type phaseSince struct {
@@ -160,12 +160,12 @@ type phaseSince struct {
 	runs         bool      // its time
 }
 
-// unannounced replaces phase joining if that has lasted for as long as it may, and the leader has not announced the
-// Gateway to other clusters.
+// unannounced stands in place of phase joining once that phase has lasted for the longest allowed time, and the leader
+// has not announced the Gateway to other clusters.
 const unannounced = "unannounced"
 
-// Over returns the Gateways whose phase has ended at a time, with that phase. Joining begins when the leader announces
-// the Gateway to other clusters.
+// Over returns the Gateways whose phase has ended, with that phase. The time of phase joining begins when the leader
+// announces the Gateway to other clusters.
 func (c Clock) Over(now time.Time, gateways []*mcv1alpha1.Gateway,
 	own *mcv1alpha1.ClusterInfo) map[derive.Object]string {
 	seen, over := Clock{}, map[derive.Object]string{}

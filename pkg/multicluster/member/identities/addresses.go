@@ -168,7 +168,8 @@ func hasPodAddress(n *corev1.Node, a netip.Addr) bool {
 // tooMany are blocks that are not published.
 type tooMany struct{ Blocks map[block]bool }
 
-// tooManyBlocks selects the blocks beyond the number that a cluster may publish. Published blocks have precedence.
+// tooManyBlocks selects the blocks beyond the largest number that a cluster may publish. Blocks that are published
+// already have precedence.
 func (t *Addresses) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []problem.Problem) {
 	rows := derive.All(r, t.blocks)
 	count := 0

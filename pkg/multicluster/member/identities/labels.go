@@ -24,8 +24,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-// podFacts has the labels of a Pod, and the addresses that are published. It omits the addresses of Pods in the Node's
-// network. A Pod that has ended does not count at all.
+// podFacts has the labels of a Pod, and the addresses to publish. Pods in the host's network have no such addresses.
+// Pods that have ended have no row.
 type podFacts struct {
 	Exists bool
 	Labels string       // in normal form
@@ -168,8 +168,8 @@ func (t *Labels) podIdentity(pod derive.Object, r *derive.Reader) (policy.Identi
 type share struct{ Most int }
 
 // shareOf returns how many identities each Namespace may export if all together are too many. Labels such as the name
-// of a StatefulSet's Pod make an identity of every Pod. A Namespace with many identities takes nothing from one with
-// few.
+// of a StatefulSet's Pod make every Pod an identity of its own. A Namespace with many identities does not reduce the
+// share of one with few.
 func (t *Labels) shareOf(_ derive.Name, r *derive.Reader) (share, []problem.Problem) {
 	counts := derive.Values(derive.All(r, t.identityCounts))
 	slices.Sort(counts)

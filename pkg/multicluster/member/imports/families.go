@@ -14,10 +14,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/services"
 )
 
-// setFamilies sets the versions of IP of a derived Service: the exported ones, as far as ClusterIPs of this cluster
-// have them. Exports without versions of IP are of other implementations, which export IPv4. While the served versions
-// are not known, the API server decides. Members of earlier versions export both versions and endpoints of IPv4 alone.
-// So a version that the Service does not have yet is left out while all its endpoints are of the other.
+// setFamilies sets the versions of IP of a derived Service: the exported ones for which this cluster has ClusterIPs.
+// Exports without versions of IP come from other implementations, which export IPv4. While the served versions are not
+// known, the API server decides. Members of earlier versions export both versions but only IPv4 endpoints. So a version
+// that the Service does not have yet is left out while all its endpoints are of the other version.
 func setFamilies(spec *corev1.ServiceSpec, served, exported []corev1.IPFamily, have *corev1.Service,
 	endpoints []services.Subset) {
 	if len(served) == 0 {

@@ -128,8 +128,8 @@ type importedService struct {
 	ServiceImport *mcsv1alpha1.ServiceImport
 }
 
-// importOf decides about the ResourceImports of one Service. It leaves other kinds alone. If one of the objects exists
-// without this controller's mark, it is a user's and stays as it is.
+// importOf decides about the ResourceImports of one Service. It leaves other kinds alone. An existing object without
+// this controller's mark belongs to a user and stays as it is.
 func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if !m.Joined {
@@ -231,7 +231,8 @@ func (t *Tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		}
 		imported = ofFamilies(subsets, served)
 		out.Endpoints = &services.Endpoints{
-			// Kubernetes makes no EndpointSlices for these Endpoints. The slices below have the cluster of each endpoint, too.
+			// Kubernetes makes no EndpointSlices for these Endpoints, since endpointSlices makes them with the cluster of each
+			// endpoint.
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations,
 				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		}
@@ -333,8 +334,8 @@ func (in *importer) inTheWay(kind string, k derive.Object) {
 		in.of, kind, k, multicluster.AnnotationImportedService))
 }
 
-// requests writes on the Service of an import which clusters come first. The annotations of this cluster's
-// ServiceImport decide, else the exports. It returns the ServiceImport's condition.
+// requests writes on the Service of an import which clusters get requests first. The annotations of this cluster's
+// ServiceImport decide, or else the exports' annotations. It returns the conditions for the ServiceImport.
 func (in *importer) requests(service *corev1.Service, ri *mcv1alpha1.ResourceImport, si *mcsv1alpha1.ServiceImport,
 	headless bool) (conditions []metav1.Condition) {
 	rule, err := requests.Read(ri.Annotations)

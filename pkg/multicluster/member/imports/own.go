@@ -16,16 +16,16 @@ import (
 )
 
 // ownEndpoints finds endpoints of an import that are this cluster's own: its Services, Pods, Nodes, gateways and API
-// servers. Through these, another cluster could make clients of this one send requests past this cluster's policies. So
-// an own endpoint counts only if this cluster exports it for the Service. The leader records the cluster of each
-// endpoint. If it does not, the exports of this cluster decide. A leader has the ranges of a cluster, but neither its
-// Nodes nor its API servers.
+// servers. Through such an endpoint, another cluster could make clients of this one send requests that bypass this
+// cluster's policies. So an own endpoint counts only if this cluster exports it for the Service. The leader records the
+// cluster of each endpoint. If it does not, the exports of this cluster decide. A leader has the ranges of a cluster,
+// but neither its Nodes nor its API servers.
 type ownEndpoints struct {
 	what     func(netip.Addr) string // the object of this cluster that has an address; empty for no object
 	exported map[netip.Addr]bool
 	// withdrawn is set if the leader does not record the clusters of endpoints, and this cluster exports the Service or
-	// did so a moment ago. Then an address that it does not export is left out without a report. It may just have been
-	// withdrawn.
+	// did so a moment ago. Then an own address that this cluster does not export is left out without a report, since it
+	// may just have been withdrawn.
 	withdrawn bool
 }
 

@@ -16,8 +16,8 @@ import (
 // reach is where gateways forward to: the ranges of all clusters.
 type reach struct{ Ranges []netip.Prefix }
 
-// reachableOf returns the ranges that gateways forward to. If no cluster announces a range, there is no row, since the
-// network between the clusters is assumed to forward.
+// reachableOf returns the ranges that gateways forward to. If no cluster announces a range, there is no row: then the
+// network between the clusters is assumed to forward packets.
 func (t *Tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem.Problem) {
 	infos, _ := derive.Get(r, t.in.Infos, membership.Here)
 	if len(infos) == 0 {

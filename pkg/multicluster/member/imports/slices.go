@@ -28,7 +28,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// inSlice is the least number of endpoints in an EndpointSlice if there are many. The largest number is twice that.
+// inSlice is the least number of endpoints in an EndpointSlice if a cluster has many. The largest number is twice that.
 const inSlice = 40
 
 // unknownSource stands for the cluster of endpoints outside of all clusters' ranges. It is used if a leader of another
@@ -191,9 +191,9 @@ func bucket(hash uint64, n int) int {
 	return b
 }
 
-// away returns a function for the endpoints of an import that get no requests. These are endpoints of clusters that are
-// gone, if other clusters have ready endpoints on the same ports. If no other endpoint is ready, requests go there all
-// the same.
+// away returns a function that reports whether endpoints of an import get no requests. These are endpoints of clusters
+// that are gone, if other clusters have ready endpoints on the same ports. If no other endpoint is ready, they get
+// requests all the same.
 func (t *Tables) away(of derive.Object, sources map[string]exportcheck.Part, r *derive.Reader) func(id string,
 	s services.Subset) bool {
 	gone, _ := derive.Get(r, t.in.Gone, membership.Here)

@@ -127,8 +127,8 @@ func (t *Tables) writeServiceImport(k derive.Object, r *derive.Reader) *writes.W
 		About: t.base.About(m)}
 }
 
-// writeImported returns the missing write for a kind that imports are made of. Most objects of these kinds are users'
-// own. For these it reads nothing more.
+// writeImported returns the missing write for a kind of which imports make objects. Most objects of these kinds belong
+// to users. For these it reads nothing more.
 func writeImported[T interface {
 	comparable
 	client.Object
@@ -146,8 +146,8 @@ func writeImported[T interface {
 
 func isImported[T metav1.Object](o T) bool { return services.Imported(o) }
 
-// sameAddressing reports whether an update can turn one Service into the other. It can add or remove the second
-// ClusterIP alone.
+// sameAddressing reports whether an update can turn one Service into the other. An update can only add or remove the
+// second ClusterIP.
 func sameAddressing(have, want *corev1.Service) bool {
 	return have.Spec.Type == want.Spec.Type && services.Headless(have) == services.Headless(want) &&
 		(len(have.Spec.IPFamilies) == 0 || len(want.Spec.IPFamilies) == 0 ||
@@ -228,7 +228,8 @@ func mergeSlice(into, want *discoveryv1.EndpointSlice) {
 	into.Ports, into.Endpoints = want.Ports, want.Endpoints
 }
 
-// mergeServiceImport replaces all labels, annotations and the spec. A field that no export has any more must disappear.
+// mergeServiceImport replaces all labels, all annotations and the spec, so that a field that no export has any more
+// disappears.
 func mergeServiceImport(into, want *mcsv1alpha1.ServiceImport) {
 	into.Labels, into.Annotations, into.Spec = want.Labels, want.Annotations, want.Spec
 }

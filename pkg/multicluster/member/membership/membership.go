@@ -25,7 +25,7 @@ type Membership struct {
 	ID     string        // this cluster's ID; if it is empty, nothing is done
 	Common string        // the Namespace in the leader
 	Area   *Area         // nil while facts for it are missing
-	// Central is set if this cluster lets the central cluster decide about networks of its isolated Namespaces.
+	// Central is set if this cluster lets the central cluster decide about the networks of its isolated Namespaces.
 	Central bool
 	// Joined is set if the leader has accepted this cluster and all of the area has been read.
 	Joined bool

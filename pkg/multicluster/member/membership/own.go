@@ -46,8 +46,8 @@ func (t *Tables) ownOf(_ derive.Name, r *derive.Reader) (OwnRanges, []problem.Pr
 	return own, nil
 }
 
-// services returns the ranges of ClusterIPs: the configured ones, else the discovered ones and the ranges of
-// ServiceCIDR objects. A range within another one is left out.
+// services returns the ranges of ClusterIPs: the configured ones, or else the discovered ones together with the ranges
+// of ServiceCIDR objects. A range within another one is left out.
 func (t *Tables) services(env Environment, r *derive.Reader) (out []netip.Prefix) {
 	first, err := netip.ParsePrefix(env.ServiceCIDR)
 	if err != nil {
@@ -84,9 +84,9 @@ func (own OwnRanges) Announced(ipv6 bool) []netip.Prefix {
 	return ranges[:min(len(ranges), claims.MaxServiceRanges)]
 }
 
-// Families returns the versions of IP of ClusterIPs that imports of this cluster may have, IPv4 first. With ranges of
-// both versions, these are IPv4 alone if the agents do not carry IPv6 between clusters. It returns nil while the ranges
-// are unknown.
+// Families returns the versions of IP of ClusterIPs that imports of this cluster may have, IPv4 first. If there are
+// ranges of both versions but the agents do not carry IPv6 between clusters, it returns only IPv4. It returns nil while
+// the ranges are unknown.
 func (own OwnRanges) Families(ipv6 bool) []corev1.IPFamily {
 	served := family.Of(own.Services)
 	if served == family.Dual && !ipv6 {

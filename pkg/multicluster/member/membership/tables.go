@@ -27,7 +27,8 @@ const Here = derive.Name("here")
 // Environment has the facts about this cluster that are not from its objects.
 type Environment struct {
 	Known bool // true in every row
-	// ServiceCIDR is the range that is announced first, configured or discovered. Configured ranges are the only ones.
+	// ServiceCIDR is the range that is announced first, configured or discovered. If ranges are configured, no others are
+	// announced.
 	ServiceCIDR      string
 	OtherCIDRs       []string // that were discovered with it
 	ServiceCIDRError string
@@ -49,8 +50,8 @@ type Tables struct {
 	Namespace string        // the controller's own, with the ClusterSet, Gateways and ClusterInfoImports
 	Config    config.Config // of this controller
 
-	// Connection is the first source. If a pass sees a row of it, the pass also sees all objects that were read from the
-	// Common Area before that row was written.
+	// Connection is the first source. A pass that uses a row of it also has all objects that were read from the Common
+	// Area before that row was written.
 	Connection    *derive.Source[derive.Name, Connection]
 	Environment   *derive.Source[derive.Name, Environment]
 	Secrets       *derive.Source[derive.Object, *Credentials] // that ClusterSets name, as far as they were read

@@ -263,7 +263,8 @@ func (t *Tables) check(c *Replica, m membership.Membership, r *derive.Reader) {
 	}
 }
 
-// existing returns an object of a source as an interface. The interface is nil if there is no object.
+// existing returns an object of a source as an interface, which is nil if there is no object. A nil pointer in the
+// interface would not compare as nil.
 func existing[T interface {
 	comparable
 	client.Object

@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// conditionRequests is a condition of ServiceExports and ServiceImports with annotations about the destination of
-// requests. It shows whether the annotations are in effect.
+// conditionRequests is a condition of ServiceExports and ServiceImports that have annotations about where requests go.
+// It shows whether the annotations are in effect.
 const conditionRequests = "RequestsValid"
 
 // RequestsOf returns the rule for requests from an object's annotations.
@@ -37,7 +37,7 @@ func WrongRequests(ps *problem.List, kind string, k derive.Object, err error, in
 	ps.Add(problem.About(kind, k.Namespace, k.Name), field, reasonRequestsInvalid, message+"; until then "+instead)
 }
 
-// RequestsCondition returns the condition about annotations, or nil without such annotations.
+// RequestsCondition returns the condition about these annotations, or nil without such annotations.
 func RequestsCondition(o metav1.Object, err error) []metav1.Condition {
 	if !requests.Given(o.GetAnnotations()) {
 		return nil
@@ -50,8 +50,8 @@ func RequestsCondition(o metav1.Object, err error) []metav1.Condition {
 	return []metav1.Condition{c}
 }
 
-// WithoutRequests returns conditions without the condition about annotations, if an object no longer has such
-// annotations.
+// WithoutRequests removes the condition about these annotations, if the object no longer has them. It returns the
+// remaining conditions.
 func WithoutRequests(conditions []metav1.Condition, annotations map[string]string) []metav1.Condition {
 	if requests.Given(annotations) {
 		return conditions

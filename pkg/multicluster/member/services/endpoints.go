@@ -15,8 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
-// The documented API is made of core/v1 Endpoints and their subsets, which Kubernetes mirrors
-// to EndpointSlices.
+// The documented API consists of core/v1 Endpoints and their subsets, which Kubernetes mirrors to EndpointSlices.
 //
 //nolint:staticcheck // deprecated in Kubernetes, but what users and the leader see
 type (
@@ -35,7 +34,7 @@ func PortText(p Port) string {
 	return fmt.Sprintf("%s/%s/%d", p.Name, cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port)
 }
 
-// PortsText returns a text that differs for different lists of ports. Ports keep their order.
+// PortsText returns a list of ports as text. Different lists have different texts, and the ports keep their order.
 func PortsText(ps []Port) string {
 	texts := make([]string, len(ps))
 	for i, p := range ps {
@@ -44,7 +43,8 @@ func PortsText(ps []Port) string {
 	return strings.Join(texts, ",")
 }
 
-// Ready reports whether an endpoint accepts traffic. If the condition is missing, it counts as ready, as in the API.
+// Ready reports whether an endpoint accepts traffic. As the API defines, an endpoint without the condition counts as
+// ready.
 func Ready(e discoveryv1.Endpoint) bool {
 	return e.Conditions.Ready == nil || *e.Conditions.Ready
 }
@@ -59,14 +59,15 @@ func HasReady(endpointSlices []*discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// Draining reports whether an endpoint ends but still answers. If no endpoint of a Service is ready, connections go to
-// such endpoints (KEP-1669).
+// Draining reports whether an endpoint terminates but still answers. If no endpoint of a Service is ready, connections
+// go to such endpoints (KEP-1669).
 func Draining(e discoveryv1.Endpoint) bool {
 	return !Ready(e) && ptr.Deref(e.Conditions.Serving, false) && ptr.Deref(e.Conditions.Terminating, false)
 }
 
-// CountServing returns how many endpoints accept connections: the ready ones, or, if no endpoint is ready, the ending
-// ones that still answer. It counts the family that has more, since a Pod with two addresses is one endpoint.
+// CountServing returns how many endpoints accept connections: the ready ones, or, if no endpoint is ready, the
+// terminating ones that still answer. It counts only the address family with more endpoints, since a Pod with two
+// addresses is one endpoint.
 func CountServing(endpointSlices []*discoveryv1.EndpointSlice) int {
 	for _, takes := range []struct {
 		is  func(discoveryv1.Endpoint) bool

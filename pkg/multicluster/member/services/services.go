@@ -38,8 +38,8 @@ func New(k *writes.Kinds, endpointIPType string) *Tables {
 	return t
 }
 
-// ImportedVersion returns the version of an imported object, else "". It is for kinds of which only imported objects
-// are written.
+// ImportedVersion returns the version of an imported object, and "" for other objects. It is for kinds of which only
+// imported objects are written.
 func ImportedVersion[T metav1.Object](o T) string {
 	if !Imported(o) {
 		return ""
@@ -111,14 +111,14 @@ func byController(o *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// factDraining is the annotation, in an EndpointSlice's facts, that counts the endpoints that end but still answer. No
-// object in the API server has it.
+// factDraining is an annotation in the facts of an EndpointSlice. It has the number of endpoints that terminate but
+// still answer. Objects in the API server do not have it.
 const factDraining = "draining"
 
-// sliceFacts returns the facts of EndpointSlices. If Services are exported with their ClusterIP, it keeps two counts as
-// annotations: of ready endpoints, and of ending ones that still answer. For Services that are or may be headless it
-// keeps these endpoints. It keeps EndpointSlices of imported Services whole, since they are compared with the desired
-// ones.
+// sliceFacts returns the facts of EndpointSlices. If Services are exported with their ClusterIP, it keeps only two
+// counts, as annotations: ready endpoints, and terminating ones that still answer. For Services that are or may be
+// headless it keeps these endpoints. EndpointSlices of imported Services stay complete, since they are compared with
+// the desired ones.
 func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return func(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: writes.MetaFacts(o), AddressType: o.AddressType}

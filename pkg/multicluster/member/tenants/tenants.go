@@ -20,7 +20,7 @@ import (
 
 const kind = "TenantNetworkImport"
 
-// labelManagedBy is a label that marks the TenantNetworkImports that the member controller makes and deletes.
+// labelManagedBy marks the TenantNetworkImports that the member controller makes and deletes.
 const labelManagedBy = "app.kubernetes.io/managed-by"
 
 // Tables has the imports of the networks that have members in this cluster.

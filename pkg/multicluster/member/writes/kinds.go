@@ -28,8 +28,8 @@ func NewKinds() *Kinds {
 		versions: map[string]*derive.Source[derive.Object, string]{}}
 }
 
-// NewSource declares a kind in one of the lists. This controller writes the kind as well. So its objects have a second
-// source, for their versions.
+// NewSource declares a kind in one of the lists. This controller also writes objects of the kind. So their versions are
+// in a second source.
 func NewSource[T client.Object, F any](k *Kinds, in *watch.Kinds, kind, name string, facts func(T) F,
 	version func(T) string, options ...watch.Option) *derive.Source[derive.Object, F] {
 	source := watch.NewSource(in, name, facts, options...)
@@ -40,8 +40,8 @@ func NewSource[T client.Object, F any](k *Kinds, in *watch.Kinds, kind, name str
 // Table is a table of missing writes.
 type Table = derive.Table[derive.Object, *Write]
 
-// Table adds a table of missing writes. Except for the creation of an object, it gives each write the version of the
-// existing object.
+// Table adds a table of missing writes. Each write has the version of the existing object, except the creation of an
+// object.
 func (k *Kinds) Table(name string, f func(derive.Object, *derive.Reader) *Write,
 	keys ...derive.Keys[derive.Object]) *Table {
 	return derive.NewTable(k.Engine, name, func(o derive.Object, r *derive.Reader) (*Write, []problem.Problem) {

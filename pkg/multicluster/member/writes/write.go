@@ -31,8 +31,8 @@ type Write struct {
 	Have   client.Object  // for Update and UpdateStatus: as it is
 	About  problem.Object // the object to blame when it fails
 	After  string         // the key of a write that comes first; empty for no write
-	// Version is the resourceVersion of the existing object. If the object has changed since, it is judged again. Version
-	// is empty for Create, and if it is unknown.
+	// Version is the resourceVersion of the existing object. If the object has changed since then, the write fails and is
+	// decided again. Version is empty for Create, and if it is unknown.
 	Version string
 }
 
@@ -53,8 +53,8 @@ type Diff[T interface {
 }] struct {
 	Kind string
 	Mine func(T) bool // may we delete it? nil: always
-	// Same reports whether an object is the desired one. If it is another object of that name, it is deleted first. A nil
-	// function means always.
+	// Same reports whether an object is the desired one. If it is another object with the same name, that object is
+	// deleted first. A nil function means that every object is the desired one.
 	Same  func(have, want T) bool
 	Merge func(into, want T)
 }
@@ -119,8 +119,8 @@ func Named[T metav1.Object](list []T, k derive.Object) (found T) {
 	return found
 }
 
-// MetaFacts returns the metadata facts of any object. The UID is for Events. It also keeps a write from changing
-// another object of the name.
+// MetaFacts returns the metadata facts of any object. The UID is for Events. With it a write cannot change another
+// object of the same name.
 func MetaFacts(o metav1.Object, annotations ...string) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
 		DeletionTimestamp: o.GetDeletionTimestamp()}
@@ -135,6 +135,6 @@ func MetaFacts(o metav1.Object, annotations ...string) metav1.ObjectMeta {
 	return m
 }
 
-// Version returns the version of an object. It has a source of its own, which only writes read. So an event without a
-// new fact evaluates nothing else.
+// Version returns the version of an object. It is in a source of its own, which only tables of writes read. So an event
+// without a new fact causes no other evaluation.
 func Version[T metav1.Object](o T) string { return o.GetResourceVersion() }

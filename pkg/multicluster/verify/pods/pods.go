@@ -144,8 +144,8 @@ func Until(ctx context.Context, limit time.Duration, f func(context.Context) (bo
 	return fmt.Errorf("not within %s", limit)
 }
 
-// MayPass reports whether an error of an API server may be over when the request is sent again: it is busy, starts, or
-// is not reached, or a Namespace is still being deleted.
+// MayPass reports whether an error of an API server may be temporary: the server is busy, starting or unreachable, or a
+// Namespace is still being deleted.
 func MayPass(err error) bool {
 	var answered apierrors.APIStatus
 	var sent *url.Error

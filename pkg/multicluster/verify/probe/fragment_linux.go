@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dontFragment has the kernel fragment no packet, and ignore what it has learned about paths: the probe asks the path
-// itself. A socket of IPv6 may serve both versions of IP, so it has both options.
+// dontFragment makes the kernel fragment no packets, and ignore learned path MTUs, since the probe measures the path
+// itself. A socket of IPv6 may serve both versions of IP, so it gets both options.
 func dontFragment(network, _ string, c syscall.RawConn) error {
 	var failed error
 	if err := c.Control(func(fd uintptr) {

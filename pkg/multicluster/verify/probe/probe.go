@@ -45,8 +45,8 @@ func Serve(ctx context.Context, address, name string) error {
 	return Server{Address: address, Name: name}.Serve(ctx)
 }
 
-// Serve answers until ctx ends: HTTP with the name and the client's address, or with as many bytes as the query of
-// load.StreamPath names, and datagrams with themselves.
+// Serve answers until ctx ends. Over HTTP it returns its name and the client's address, or as many bytes as the query
+// of load.StreamPath requests. It returns each datagram to its sender.
 func (s Server) Serve(ctx context.Context) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
 	if err != nil {
@@ -111,7 +111,7 @@ type Question struct {
 	Refused bool `json:"refused,omitempty"`
 	// MTU asks for the largest packet as well.
 	MTU bool `json:"mtu,omitempty"`
-	// Watch has the client send requests for that long after the first answer, and report the longest time without an
+	// Watch makes the client send requests for this time after the first answer, and report the longest time without an
 	// answer.
 	Watch time.Duration `json:"watch,omitempty"`
 }
@@ -131,8 +131,8 @@ type Answer struct {
 	Largest   int    `json:"largest,omitempty"` // packet that came back, in bytes with the IP header
 	BulkError string `json:"bulkError,omitempty"`
 
-	// Away is the longest time in which connections were lost, from the start of the first lost one to the start of the
-	// last, with Watch.
+	// Away is the longest time in which connections were lost, from the start of the first lost connection to the start of
+	// the last one. It needs Watch.
 	Away time.Duration `json:"away,omitempty"`
 }
 
@@ -144,8 +144,8 @@ const (
 	bulkLimit = 10 * time.Second
 )
 
-// Ask asks one question. It waits for the first answer up to limit: flows follow objects with a delay. That a request
-// is dropped shows only after tryLimit; what drops it was there when the request began, so that is the time that
+// Ask sends the request of one Question until there is an answer, at most for limit, since flows follow objects with a
+// delay. A dropped request is detected only after tryLimit. But the cause existed when the request began, so the begin
 // counts.
 func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
 	a := Answer{Name: q.Name}
@@ -200,13 +200,13 @@ func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
 
 const (
 	watchEvery = 20 * time.Millisecond
-	// watchLimit ends a request before TCP sends its first packet again, which would hide a loss.
+	// watchLimit ends a request before TCP repeats its first packet, since that would hide a loss.
 	watchLimit = 900 * time.Millisecond
 	// calm is as many answers in a row as end an outage.
 	calm = 25
 )
 
-// watch asks on a new connection again and again, each at its time whatever became of those before.
+// watch sends requests on new connections at fixed times. It does not wait for the results of earlier ones.
 func (a *Answer) watch(ctx context.Context, q Question) {
 	failed := make([]error, q.Watch/watchEvery)
 	var all sync.WaitGroup

@@ -43,8 +43,8 @@ type Cluster struct {
 	cas   *x509.CertPool // of the relay's certificate
 }
 
-// New runs an API server with definitions until the test ends. It has the agents' ServiceAccount, and not the relay's
-// objects.
+// New runs an API server with definitions until the test ends. The server has the agents' ServiceAccount, but not the
+// relay's objects.
 func New(t testing.TB, definitions ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, Admin: apiserver.Start(t, definitions...), cas: x509.NewCertPool()}

@@ -1,6 +1,6 @@
-// Package sctp has what agnhost uses of the package of this name, and speaks SCTP by itself: over raw sockets,
-// where the package asks the kernel, which may have no SCTP. Packets are the same, so what a network does with
-// SCTP can be tested on any machine. A process needs CAP_NET_RAW, which containers have.
+// Package sctp replaces the package of this name that agnhost uses. That package needs SCTP in the kernel. This one
+// implements the protocol over raw sockets. The packets are the same, so a network's handling of SCTP can be tested on
+// any machine. A process needs CAP_NET_RAW, which containers have.
 package sctp
 
 import (
@@ -210,7 +210,8 @@ func (c *SCTPConn) SCTPRemoteAddr(int) (*SCTPAddr, error) {
 	return c.link.RemoteAddr().(*SCTPAddr), nil
 }
 
-// Close ends the association in order. The server lets the client go first for a second: it may not have written yet.
+// Close ends the association in order. On a server it waits up to a second until the client ends first, since the
+// client may not have written yet.
 func (c *SCTPConn) Close() error {
 	shutdown := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
