@@ -79,7 +79,7 @@ packages: ## install the Debian packages that tests and demo need
 demo: ## bring up three clusters joined by Tombolo and show a request
 	@build/hugepages $(MAKE) --no-print-directory demo-up
 
-demo-up: packages lab-binaries images
+demo-up: packages lab-binaries images $(if $(filter 1,$(TENANTS)),coredns)
 	@$(STAGE) "the demo" go build -trimpath -v -o $(BIN)/demo ./test/demo
 	@$(BIN)/demo
 

@@ -187,6 +187,12 @@ func (o *outputs) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Ma
 			m.Always = append(m.Always, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
+	// Servers outside know no address of a VirtualNetwork, also without translation.
+	for _, pod := range derive.All(r, o.from.pods.firsts) {
+		for _, ip := range pod.Value.IPs {
+			m.Always = append(m.Always, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
 	if o.from.config.NoSNAT {
 		return m
 	}

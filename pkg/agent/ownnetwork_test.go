@@ -178,8 +178,14 @@ func TestOwnNetworkPort(t *testing.T) {
 	if have := to(host.Forwarded); len(have) != 1 || !have[0].Gateway.IsValid() {
 		t.Errorf("the host forwards by %+v", have)
 	}
-	if without, _ := before.outputs.host.Get(self); len(host.Routes) != len(without.Routes)+1 {
+	without, _ := before.outputs.host.Get(self)
+	if len(host.Routes) != len(without.Routes)+1 {
 		t.Errorf("the host has %d routes, had %d", len(host.Routes), len(without.Routes))
+	}
+	// Servers outside, such as the API server of another Node, see the Node.
+	if have, want := host.Masquerade.Always, append(slices.Clone(without.Masquerade.Always),
+		netip.MustParsePrefix("10.50.0.2/32")); !slices.Equal(have, want) {
+		t.Errorf("the host translates %v, want %v", have, want)
 	}
 }
 
@@ -196,6 +202,19 @@ func TestWhyOwnNetwork(t *testing.T) {
 	a.world.objects["default/far"] = far
 	own := podIn("default", "own", ownName, "10.50.1.2", map[string]string{"app": "own"})
 	a.world.objects["default/own"] = own
+	for _, o := range a.world.others {
+		if v, ok := o.(*contrailv4.VirtualNetwork); ok {
+			v.Spec.PodNetwork = v.Name == "red"
+		}
+	}
+	a.world.spaces["b"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid of b"}}
+	db := a.db.IPs[0].Addr().String()
+	a.publish("b", "shared", "10.97.0.52", 30052, db)
+	a.publish("b", "remote", "10.97.0.53", 30053, "10.11.2.77")
+	a.publish("b", "virtual", "10.97.0.54", 30054, "10.50.1.2")
+	a.publish("default", "wrong", "10.97.0.55", 30055, db)
+	a.publish("default", "inside", "10.97.0.56", 30056, "10.50.1.18")
+	a.publish("default", "kubernetes", "10.97.0.1", 30057, "192.0.2.10")
 	p := a.world.newPod()
 	delete(a.world.pods, p.PortName)
 	p.PodNamespace, p.PodName, p.PortName, p.VirtualNetwork = "default", "own", "own-a1b2c3", "default/red"
@@ -220,6 +239,15 @@ func TestWhyOwnNetwork(t *testing.T) {
 		"from=default/db@blue&to=default/own&port=80":     "denied, traced",
 		"from=default/own&to=default/db&port=80":          "denied, traced",
 		"from=default/own&to=192.0.2.1&port=80":           "denied, traced",
+		"from=default/own&to=b/shared":                    "allowed, traced",
+		"from=default/far&to=b/shared":                    "allowed, traced",
+		"from=default/far@red&to=b/shared":                "allowed, traced",
+		"from=default/own&to=b/virtual":                   "denied, traced",
+		"from=default/own&to=default/wrong":               "denied, traced",
+		"from=default/far&to=default/wrong":               "denied at node-2",
+		"from=default/own&to=default/inside":              "allowed at node-2",
+		"from=default/own&to=default/kubernetes":          "allowed, traced",
+		"from=default/db@blue&to=b/shared":                "denied, traced",
 	} {
 		if have := a.network(query + "&family=ipv4"); have != want {
 			t.Errorf("%s: %q, want %q", query, have, want)

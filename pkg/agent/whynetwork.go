@@ -45,6 +45,18 @@ func (a *whyNetworks) servicePlace(key derive.Object) tenant.Place {
 	return a.placeOf(key.Namespace)
 }
 
+// confines reports whether a Service leads a Pod whose own network is a VirtualNetwork to Pods there alone. Nodes with
+// such Pods decide it for all Namespaces of such networks. The Pod's own Namespace is one of them in any case.
+func (a *whyNetworks) confines(key derive.Object, client string) bool {
+	if key == tenant.APIServer {
+		return false
+	}
+	return key.Namespace == client || slices.ContainsFunc(a.tables.tenants.VirtualNetworks.All(),
+		func(row derive.Row[derive.Object, tenant.VirtualNetwork]) bool {
+			return row.Key.Namespace == key.Namespace && row.Value.Own
+		})
+}
+
 // networkEnd returns an end of a connection for the decision of the networks.
 func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 	within := func(p netip.Prefix) bool { return p.Contains(e.ip) }
@@ -108,6 +120,7 @@ func (a *whyNetworks) networkOf(from whyEnd, q whyQuestion, d whyDestination) te
 	if q.to.service() != nil {
 		place := a.servicePlace(*q.to.service())
 		c.Service = &place
+		c.Inside = from.first && a.confines(*q.to.service(), from.network.Namespace)
 	}
 	if c.Client.Kind != tenant.Pod {
 		c.Entered = d.judge
@@ -129,9 +142,13 @@ var toTenants = ",dl_dst=" + datapath.TenantMAC.String()[:len("02:54:4")]
 // destination MAC of the same packet in the default network.
 func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string) (string, string, error) {
 	var network, owner tenant.Place
+	first, inside := false, false
 	switch namespace, name, further := strings.Cut(from.Network, "/"); {
 	case further:
-		network, c.Asked = a.networks.placeIn(derive.Object{Namespace: namespace, Name: name}), "" // no Service answers
+		network = a.networks.placeIn(derive.Object{Namespace: namespace, Name: name})
+		if first = a.isFirst(from); !first {
+			c.Asked = "" // no Service answers
+		}
 	case from.Kind == "Pod":
 		network = a.networks.placeOf(namespaceOf(from.Name))
 	}
@@ -140,10 +157,12 @@ func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string)
 		protocol := corev1.Protocol(c.Protocol)
 		f, ok := a.addresses.frontendAt(protocol, asked)
 		if ok {
-			owner = a.networks.servicePlace(derive.Object{Namespace: f.Namespace, Name: f.Service})
+			key := derive.Object{Namespace: f.Namespace, Name: f.Service}
+			owner = a.networks.servicePlace(key)
+			inside = first && !owner.Isolated() && a.networks.confines(key, namespaceOf(from.Network))
 		}
 		if network.Isolated() || owner.Isolated() {
-			mark = fmt.Sprintf(",ct_mark=%#x", datapath.ServiceMark(owner.Isolated()))
+			mark = fmt.Sprintf(",ct_mark=%#x", datapath.ServiceMark(owner.Isolated(), inside))
 		}
 		if owner.Isolated() && from.Kind != "Pod" && f.Kind != service.ClusterIP {
 			entry, err := a.entryOf(from, protocol, asked) // connection tracking has it, as the host has translated it
@@ -152,7 +171,7 @@ func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string)
 			}
 			c.Asked = entry.String()
 		}
-		if !owner.Isolated() {
+		if !owner.Isolated() && !inside {
 			network = tenant.Place{}
 		}
 	}
@@ -161,4 +180,14 @@ func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string)
 	}
 	headers, err := headersOf(from, c)
 	return mac, headers + mark, err
+}
+
+// isFirst reports whether a client is the first interface of a Pod in a VirtualNetwork.
+func (a *whyPackets) isFirst(from api.WhyEnd) bool {
+	ip, err := netip.ParseAddr(from.Address)
+	if err != nil {
+		return false
+	}
+	e, ok := a.addresses.furtherAt(ip)
+	return ok && e.first
 }

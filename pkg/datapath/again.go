@@ -267,8 +267,11 @@ func (l *Look) Rechecks() ([]Recheck, bool) {
 type tracked struct {
 	policy.Connection      // to the endpoint
 	service           bool // it was made to another address
-	rules             [2]uint32
-	ends              [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress
+	// first is set if its client is a Pod of another Node in a VirtualNetwork of its own. left is set if such a Pod of
+	// this Node would leave the network by it.
+	first, left bool
+	rules       [2]uint32
+	ends        [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress
 }
 
 // trackedOf reads a line of dpctl/dump-conntrack.
@@ -298,6 +301,9 @@ func trackedOf(line string) (c tracked, ok bool) {
 	if zone != uint64(mainZone) || mark>>markPending.First&1 == 1 {
 		return c, false
 	}
+	has := func(b flow.Bits) bool { return mark>>b.First&1 == 1 }
+	c.first = mark>>markSource.First&(1<<markSource.Width-1) == fromFirst
+	c.left = has(markService) && !has(markTenant) && !has(markInside)
 	from, _ := addrPort(orig, "src", "sport")
 	to, _ := addrPort(reply, "src", "sport")
 	made, _ := addrPort(orig, "dst", "dport")
@@ -341,6 +347,7 @@ func messageOf(tuple string) uint16 {
 type local struct {
 	pod      derive.Object
 	network  derive.Object // the VirtualNetwork of the port, or zero
+	first    bool          // it is the Pod's own network
 	place    tenant.Place  // of the port
 	ips      []netip.Addr
 	identity uint32
@@ -353,7 +360,7 @@ func (k *KnownConnections) localOf(port derive.Name, r *derive.Reader) (l local,
 	p := k.policies
 	pod, _ := derive.Get(r, p.base.Pods, port)
 	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs, network: pod.Network,
-		place: p.tenants.placeAt(r, pod)}
+		first: pod.First, place: p.tenants.placeAt(r, pod)}
 	attached, _ := derive.Get(r, p.in.Attached, port)
 	i := attached.Identity
 	if i == "" {
@@ -427,8 +434,12 @@ func furtherIf(network derive.Object) int {
 
 // networks returns the VirtualNetworks that the ends of a connection are in. Connection tracking has only addresses,
 // and the same addresses may exist elsewhere. A connection is in VirtualNetworks if one end is a Pod of this Node and
-// the other end is an address that it reaches there.
-func (s policySnapshot) networks(ends [2]netip.Addr) (out [2]derive.Object) {
+// the other end is an address that it reaches there. A client in a VirtualNetwork of its own leaves it for a Service.
+func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.Object) {
+	if pod, ok := s.pods[1][c.From]; c.first || ok && pod.first && c.left {
+		out[policy.Egress] = s.in.Virtual.BlockAt(c.From).Network
+		return out
+	}
 	for d, own := range ends {
 		other := ends[1-d]
 		block := s.in.Virtual.BlockAt(other).Network
@@ -455,7 +466,7 @@ func (s policySnapshot) networks(ends [2]netip.Addr) (out [2]derive.Object) {
 // recheck determines whether and why a connection has to be judged again.
 func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 	ends := [2]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From}
-	c.Networks = s.networks(ends)
+	c.Networks = s.networks(c, ends)
 	var at [2]local // Pods of this Node
 	for d, ip := range ends {
 		at[d] = s.pods[furtherIf(c.Networks[d])][ip]

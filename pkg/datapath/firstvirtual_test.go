@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -18,6 +19,11 @@ import (
 func firstNodes(joins map[string][]string) map[string]State {
 	states := virtualNodes(joins)
 	for node, s := range states {
+		s.Networks = maps.Clone(s.Networks)
+		for k, v := range s.Networks {
+			v.Own = true
+			s.Networks[k] = v
+		}
 		s.Pods = slices.Clone(s.Pods)
 		s.Pods[2].First, s.Pods[3].First = true, true
 		states[node] = s
@@ -42,7 +48,7 @@ func TestFirstConversations(t *testing.T) {
 		{name: "the kubelet's probe by IPv6", from: "east1 host", to: blue6,
 			there: "east1 pod3: [fd11::1]:40000 > [fd50::2]:80",
 			back:  "east1 host: [fd50::2]:80 > [fd11::1]:40000"},
-		{name: "a packet that the host forwards", from: "east1 host", to: blue, there: "east1 dropped in Classify",
+		{name: "a packet that the host forwards", from: "east1 host", to: blue, there: "east1 dropped in Route",
 			edit: func(p *oftest.Packet) { p.EthDst = InClusterMAC }},
 		{name: "with an address outside", from: "east1 host", to: blue, there: "east1 dropped in Route",
 			edit: func(p *oftest.Packet) { p.IPSrc = addrOf("192.0.2.1") }},
@@ -55,7 +61,6 @@ func TestFirstConversations(t *testing.T) {
 		{name: "to the default network", from: "east1 pod3", to: "10.11.0.2:80", there: "east1 dropped in Tenant"},
 		{name: "to another network", from: "east1 pod3", to: "10.50.1.2:80", there: "east1 dropped in Tenant"},
 		{name: "to the world", from: "east1 pod3", to: "192.0.2.1:80", there: "east1 dropped in Tenant"},
-		{name: "to the API server", from: "east1 pod3", to: "10.97.0.1:443", there: "east1 dropped in Tenant"},
 		{name: "a Service of the default network that leads to it", from: "east1 pod1", to: "10.97.0.60:80",
 			there: "east1 dropped in Route"},
 		{name: "an isolated Namespace", from: "east1 pod5", to: blue, there: "east1 dropped in Tenant"},

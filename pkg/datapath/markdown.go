@@ -130,6 +130,10 @@ Packets in networks of tenants have the destination MAC 02:54:4e:00:00:00 with t
   network that has Pods in that cluster, and is here too or joined with one here. They reach the same Pods here, and
   nothing else.
 
+A Pod whose own network is a VirtualNetwork sends to servers of the default network with the MAC of packets between
+Nodes. Its Node may send from its blocks of such networks to Pods of the default network, and to nothing else. Replies
+go back, and nothing else.
+
 Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets on a Node without IPv6, packets to
 0.0.0.0/8, 127.0.0.0/8 and 224.0.0.0/3, packets to ::/127, ::ffff:0:0/96, fe80::/10, ff00::/8 and fc01::/64, packets to 169.254.0.253 outside of a connection, packets to 169.254.0.248/29 that no Service has, and packets to another Node whose TTL ends. The switch hides
 the ports of fragments; so new connections in fragments of UDP to the address of a tunnel's end are dropped

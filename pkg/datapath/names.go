@@ -254,7 +254,7 @@ func (a *Answer) read(message []byte) error {
 // Release hands the answer on to the Pod, which is one of this Node.
 func (a Answer) Release(n Node, pod Pod) ofp.PacketOut {
 	return ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: ofp.PortController,
-		Actions: nodePod{n, pod}.deliver(flow.Resubmit(Output)), Data: a.frame}
+		Actions: nodePod{node: n, pod: pod}.deliver(flow.Resubmit(Output)), Data: a.frame}
 }
 
 // Wanted reports whether a rule that is applied to the Pod names the domain that the Pod has asked for. Any goroutine

@@ -35,7 +35,7 @@ type podTables struct {
 // servedPod returns the flows of the Pod at a port.
 func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
 	pod, _ := derive.Get(r, t.base.Pods, port)
-	p := nodePod{t.base.self(r), pod}
+	p := nodePod{t.base.self(r), pod, t.tenants.own.serves(r, pod)}
 	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 	if problems := t.base.refused(r, localPod(port), object, pod.claims()); problems != nil {
 		return ServedPod{Pod: pod}, problems
@@ -74,6 +74,8 @@ func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []p
 type nodePod struct {
 	node Node
 	pod  Pod
+	// services is set for a first interface in a VirtualNetwork that has Services.
+	services bool
 }
 
 // firstPodMeter is above the meters of packets to the agent. The meter of a Pod is firstPodMeter plus the number of the

@@ -162,6 +162,8 @@ var (
 
 	// It came from a port in a VirtualNetwork. There are no Services.
 	isVirtual = flow.Reg(14).Bits(27, 1)
+	// It came from the first interface of a Pod in a VirtualNetwork, which has Services.
+	isFirst = flow.Reg(14).Bits(28, 1)
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
@@ -179,6 +181,9 @@ var (
 	// replies that have passed without a packet of the client, since it has to be judged again
 	markUnanswered = flow.CTMarkBits(24, 3)
 
+	// it goes to a Service that leads Pods in VirtualNetworks of their own to Pods there alone
+	markInside = flow.CTMarkBits(27, 1)
+
 	labelIngress = flow.CTLabelBits(0, 32) // ingressRule of the packet that was judged
 	labelEgress  = flow.CTLabelBits(32, 32)
 
@@ -194,6 +199,7 @@ const (
 	fromGateway = 2
 	fromPod     = 3
 	fromPeer    = 4
+	fromFirst   = 5
 )
 
 // Values of snat.
@@ -266,7 +272,8 @@ type bitField struct {
 
 var bitFields = []bitField{
 	{"source", source, "where the packet came from",
-		[]string{"1 another Node, by the tunnel", "2 gateway", "3 Pod", "4 another cluster, by the tunnel"}},
+		[]string{"1 another Node, by the tunnel", "2 gateway", "3 Pod", "4 another cluster, by the tunnel",
+			"5 another Node, from a Pod whose own network is a VirtualNetwork, for a Service"}},
 	{"snat", snat, "which source address it gets",
 		[]string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)",
 			"3 the Node's service source, for clients outside of the Pods' network"}},
@@ -321,11 +328,13 @@ var bitFields = []bitField{
 	{"isTenant", isTenant, "it is in a network of tenants", nil},
 	{"mayLeave", mayLeave, "it is in one, and may leave the cluster", nil},
 	{"isVirtual", isVirtual, "it is in one, and came from a further interface of a Pod: no Service is for it", nil},
+	{"isFirst", isFirst, "it came from a Pod whose own network is a VirtualNetwork", nil},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
 	{"markUntranslated", markUntranslated, "no Gateway translates the connection", []string{"as untranslated"}},
 	{"markTenant", markTenant, "that Service is in a network of tenants", nil},
+	{"markInside", markInside, "that Service leads Pods whose own network is a VirtualNetwork to Pods there alone", nil},
 	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up",
 		[]string{"as way"}},
 	{"markUnanswered", markUnanswered,

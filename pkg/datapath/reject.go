@@ -72,6 +72,10 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	if in, _, _ := pkt.Metadata.Get(inTenant.Field); !in.IsZero() {
 		actions = append(actions, flow.Load(inTenant, in.And(ofp.Ones(inTenant.Width)).Lo))
 	}
+	// To a Pod of another Node in a VirtualNetwork of its own only answers go back.
+	if from, _, _ := pkt.Metadata.Get(source.Field); from.And(ofp.Ones(source.Width)).Lo == fromFirst {
+		actions = append(actions, flow.Load(source, fromFirst))
+	}
 	return ofp.PacketOut{
 		BufferID: ofp.NoBuffer,
 		InPort:   ofp.PortController,

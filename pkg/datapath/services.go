@@ -109,6 +109,9 @@ func (s shared) toEndpoint(e service.Endpoint) ofp.CT {
 	if s.tenant {
 		ct.Exec = append(ct.Exec, flow.Load(markTenant, 1))
 	}
+	if s.inside {
+		ct.Exec = append(ct.Exec, flow.Load(markInside, 1))
+	}
 	return ct
 }
 

@@ -46,12 +46,13 @@ type shared struct {
 	tenant    bool // in a network of tenants
 	// network is the number of that network, for connections from outside. 0 lets none in.
 	network tenant.ID
+	inside  bool // it leads Pods in VirtualNetworks of their own to Pods there alone
 	at      []address
 }
 
 func (s shared) same(o shared) bool {
 	return s.set == o.set && s.affinity == o.affinity && s.elsewhere == o.elsewhere && s.tenant == o.tenant &&
-		s.network == o.network && slices.EqualFunc(s.at, o.at, sameAddress)
+		s.network == o.network && s.inside == o.inside && slices.EqualFunc(s.at, o.at, sameAddress)
 }
 
 // divided is an endpoint set with the shards into which its endpoints are divided. Without endpoints it has no shards.
@@ -105,7 +106,8 @@ func (t *Services) owned() []owned {
 // divide divides the endpoint sets of a Service.
 func (t *Services) divide(key derive.Object, r *derive.Reader) ([]divided, []problem.Problem) {
 	list, _ := derive.Get(r, t.base.Frontends, key)
-	inside, network := t.tenants.serviceNetwork(r, key)
+	isolated, network := t.tenants.serviceNetwork(r, key)
+	inside := !isolated && t.tenants.own.confines(r, key)
 	var out []divided
 	for _, f := range list {
 		at := addressOf(f)
@@ -114,7 +116,8 @@ func (t *Services) divide(key derive.Object, r *derive.Reader) ([]divided, []pro
 			continue
 		}
 		d := divided{shared: shared{
-			set: f.Set(), affinity: f.Affinity, elsewhere: f.Elsewhere, tenant: inside, network: network, at: []address{at},
+			set: f.Set(), affinity: f.Affinity, elsewhere: f.Elsewhere, tenant: isolated, network: network, inside: inside,
+			at: []address{at},
 		}}
 		if len(f.Endpoints) > 0 {
 			d.shards = shards(f.Endpoints)

@@ -46,7 +46,8 @@ type sources struct {
 	slices    *derive.Source[derive.Object, service.SliceFacts]
 	exported  *derive.Source[derive.Object, bool]
 	resolvers *derive.Source[derive.Name, []netip.Prefix]
-	places    *derive.Source[derive.Object, tenant.Place] // nil without State.Places
+	places    *derive.Source[derive.Object, tenant.Place]          // nil without State.Places
+	networks  *derive.Source[derive.Object, tenant.VirtualNetwork] // nil without State.Networks
 	policy    *policy.Tables
 	uids      *derive.Source[derive.Name, types.UID] // that were recorded, by port
 
@@ -86,10 +87,9 @@ func newSources(s State) *sources {
 		in.Places = c.places
 	}
 	if s.Networks != nil {
-		networks := derive.NewSource[derive.Object, tenant.VirtualNetwork](e, "virtual-networks")
-		networks.Replace(s.Networks)
-		networks.Loaded()
-		in.Networks = networks
+		c.networks = derive.NewSource[derive.Object, tenant.VirtualNetwork](e, "virtual-networks")
+		c.networks.Loaded()
+		in.Networks = c.networks
 	}
 	c.tables = NewTables(e, in)
 	c.tables.Watch(func(o flow.Owner, entries func() flow.Entries) {
@@ -154,6 +154,9 @@ func (c *sources) fill() {
 		}
 		c.places.Replace(places)
 	}
+	if c.networks != nil {
+		c.networks.Replace(c.Networks)
+	}
 }
 
 // TestWalkState changes the state at random, with overlapping addresses, ranges and ports. After each step the tables
@@ -164,7 +167,7 @@ func TestWalkState(t *testing.T) {
 		s := onNode(2)
 		s.PodToPod = variant == "Pod-to-Pod"
 		if variant == "tenants" {
-			s.Places = placesOfTwo()
+			s.Places, s.Networks = placesOfTwo(), walkNetworks
 		}
 		c := newSources(s)
 		for step := range *walkSteps / 4 {
@@ -317,7 +320,9 @@ func (c *sources) step(r *rand.Rand) string {
 // stepTenants changes the network of a Namespace, or moves a Pod or a Service to another Namespace.
 func (c *sources) stepTenants(r *rand.Rand) string {
 	namespace := tenantSpaces[r.IntN(4)]
-	switch r.IntN(4) {
+	switch r.IntN(6) {
+	case 4:
+		return c.stepNetworks(r)
 	case 0:
 		c.Places = maps.Clone(c.Places)
 		p := isolated(tenant.ID(1+r.IntN(3)), tenant.ID(4+r.IntN(2)))
@@ -349,6 +354,38 @@ func (c *sources) stepTenants(r *rand.Rand) string {
 		}
 	}
 	return ""
+}
+
+// walkNetworks are the VirtualNetworks of a walk. A block is of the Node node-1, or of node-2.
+var walkNetworks = map[derive.Object]tenant.VirtualNetwork{}
+
+// stepNetworks changes a VirtualNetwork, or moves the first interface of a Pod into one or out of it.
+func (c *sources) stepNetworks(r *rand.Rand) string {
+	k := derive.Object{Namespace: tenantSpaces[r.IntN(4)], Name: "blue"}
+	if r.IntN(2) == 0 {
+		c.Pods = slices.Clone(c.Pods)
+		if len(c.Pods) == 0 {
+			return ""
+		}
+		p := &c.Pods[r.IntN(len(c.Pods))]
+		p.First, p.Network = r.IntN(3) > 0, derive.Object{}
+		if p.First {
+			p.Network = k
+		}
+		return fmt.Sprint(", moved ", *p)
+	}
+	c.Networks = maps.Clone(c.Networks)
+	v := tenant.VirtualNetwork{Own: r.IntN(3) > 0, Place: isolated(tenant.ID(6+r.IntN(3)), tenant.ID(1+r.IntN(8)))}
+	g := tenant.Range{CIDR: rangeOf([]string{"10.50.0.0/24", "10.11.0.0/24"}[r.IntN(2)]), Gateway: addrOf("10.50.0.1")}
+	l := tenant.LeaseFacts{Range: g}
+	for _, node := range []string{"node-1", "node-2"} {
+		l.Nodes = append(l.Nodes, tenant.NodeBlocks{Node: node, Blocks: []netip.Prefix{netip.PrefixFrom(g.CIDR.Addr(), 28)}})
+	}
+	v.Leases = append(v.Leases, l)
+	if c.Networks[k] = v; r.IntN(4) == 0 {
+		delete(c.Networks, k)
+	}
+	return fmt.Sprintf(", VirtualNetwork %s %+v", k, c.Networks[k])
 }
 
 // replaced replaces the element of a list that has the same name, or only removes it.

@@ -43,11 +43,15 @@ func MACOf(id tenant.ID) ofp.MAC {
 	return mac
 }
 
-// ServiceMark returns the connection mark for a Service, which records whether the Service is in a network of tenants.
-func ServiceMark(inTenant bool) uint32 {
+// ServiceMark returns the connection mark for a Service. The mark records whether the Service is in a network of
+// tenants, and whether it leads Pods in VirtualNetworks of their own to Pods there alone.
+func ServiceMark(inTenant, inside bool) uint32 {
 	mark := uint32(1) << markService.First
 	if inTenant {
 		mark |= 1 << markTenant.First
+	}
+	if inside {
+		mark |= 1 << markInside.First
 	}
 	return mark
 }
@@ -69,6 +73,7 @@ type tenantTables struct {
 	entered  *derive.Table[derive.Object, tenant.ID] // VirtualNetworks with Pods on this Node
 	present  *derive.Table[derive.Name, []tenant.ID] // one row: the networks with Pods on this Node, sorted
 	networks *derive.Table[derive.Object, flow.Entries]
+	own      *ownTables
 }
 
 // newTenantTables adds the tables that other features read.
@@ -102,6 +107,7 @@ func newTenantTables(e *derive.Engine, b *base) *tenantTables {
 		func(namespace derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			return t.placeOf(r, string(namespace)).Isolated(), nil
 		}, derive.KeysOfIndex(servicesOf))
+	t.own = newOwnTables(e, t)
 	return t
 }
 
@@ -180,18 +186,22 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 	if t.entersVirtual(r) {
 		flows = append(flows, aroundServices())
 	}
+	for _, cidr := range t.otherClusters(r) { // they are not outside
+		flows = append(flows, flow.Flow{Table: Tenant, Priority: closed, Match: flow.All(flow.IPDst(cidr.Masked()))})
+	}
+	return flow.Entries{Flows: append(flows, t.own.base(r, n)...)}, nil
+}
+
+// otherClusters returns the ranges of other clusters, sorted.
+func (t *tenantTables) otherClusters(r *derive.Reader) (ranges []netip.Prefix) {
 	part, _ := derive.Get(r, t.base.Peering.Part, Self)
-	var ranges []netip.Prefix // of other clusters, which are not outside
 	for _, c := range part.Closed {
 		ranges = append(ranges, c.CIDRs...)
 	}
 	for _, peer := range derive.All(r, t.base.Peering.Peers) {
 		ranges = append(ranges, peer.Value.CIDRs...)
 	}
-	for _, cidr := range slices.Compact(slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare)) {
-		flows = append(flows, flow.Flow{Table: Tenant, Priority: closed, Match: flow.All(flow.IPDst(cidr.Masked()))})
-	}
-	return flow.Entries{Flows: flows}, nil
+	return slices.Compact(slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare))
 }
 
 // tenantBase returns these flows, but for ranges of other clusters.
@@ -353,7 +363,10 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	if place.Outside {
 		enter = append(enter, flow.Load(mayLeave, 1))
 	}
-	if p.pod.inVirtual() {
+	switch {
+	case p.services:
+		enter = append(enter, flow.Load(isFirst, 1))
+	case p.pod.inVirtual():
 		enter = append(enter, flow.Load(isVirtual, 1))
 	}
 	var from []tenant.ID // networks whose packets the Pod gets
@@ -395,7 +408,7 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 			continue
 		}
 		flows = append(flows, p.node.answer(ip, p.pod.MAC, asHost, flow.InPort(p.node.GatewayPort))...)
-		if !p.pod.First { // there are no Services
+		if !p.pod.First || p.services {
 			itself := atTenant(p.toItself(ip))
 			itself.Match = flow.All(isTenant.Is(1), flow.InPort(p.pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip)))
 			flows = append(flows, itself)
@@ -437,12 +450,16 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 
 // fromDefault returns the packets of the default network that reach a Pod of a network of tenants: replies to its
 // connections to Services, and outside if it may; the agent's refusals; and packets of its own Node, such as the
-// kubelet's probes. A first interface in a VirtualNetwork gets only packets of its own Node.
+// kubelet's probes. A first interface in a VirtualNetwork gets no replies of connections that stay in its network.
+// Without Services it gets only packets of its own Node.
 func (p nodePod) fromDefault(ip netip.Addr, place tenant.Place) [][]flow.Cond {
 	reply := flow.CTState("+rpl+trk")
 	var out [][]flow.Cond
-	if !p.pod.First {
+	switch {
+	case !p.pod.First:
 		out = [][]flow.Cond{{reply, markService.Is(1), markTenant.Is(0)}, {generated.Is(1)}}
+	case p.services:
+		out = [][]flow.Cond{{reply, markService.Is(1), markTenant.Is(0), markInside.Is(0)}, {generated.Is(1)}}
 	}
 	if place.Outside {
 		out = append(out, []flow.Cond{reply, source.Is(fromGateway)})

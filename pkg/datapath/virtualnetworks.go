@@ -22,8 +22,8 @@ import (
 //     leaves the network except to networks that it is joined with, and only refusals of the agent enter it.
 //
 // The first interface of a Pod may be such a port, too. Then the host of its Node has a route to its address, and the
-// host's own packets are delivered, as for an isolated Namespace. No other packet of the default network goes to the
-// address: the host would send it back.
+// host's own packets are delivered, as for an isolated Namespace. It has Services (ownTables). No other packet of the
+// default network goes to the address: the host would send it back.
 //
 // A Node has the flows of a VirtualNetwork while a Pod of it is in the network, or in one that is joined with it.
 
@@ -83,11 +83,14 @@ func aroundServices() flow.Flow {
 // other Nodes.
 func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	v, _ := derive.Get(r, t.base.Networks, k)
-	senders := t.senders(r, v)
-	if len(senders) == 0 {
+	senders, answers := t.senders(r, v), t.own.answers(r, v)
+	if len(senders) == 0 && !answers {
 		return e, nil
 	}
 	n := t.base.self(r)
+	if answers && n.Tunnels.Port != 0 {
+		e.Flows = onlyClients(n) // each such network has the same
+	}
 	_, here := derive.Get(r, t.entered, k)
 	for _, l := range v.Leases {
 		if !n.Families.Serve(l.Range.Gateway) {
@@ -98,13 +101,20 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 				e.Flows = append(e.Flows, atTenant(f))
 			}
 		}
+		e.Flows = append(e.Flows, t.own.aroundServices(r, senders, l.Range.CIDR)...)
 		for _, b := range l.Nodes {
 			remote, there := derive.Get(r, t.base.RemoteNodes, derive.Name(b.Node))
 			if !there || n.Tunnels.Port == 0 {
 				continue
 			}
 			for _, block := range b.Blocks {
-				e.Flows = append(e.Flows, nodeLink{n, remote}.virtualBlock(v.Place.ID, senders, block.Masked())...)
+				link, block := nodeLink{n, remote}, block.Masked()
+				if len(senders) > 0 {
+					e.Flows = append(e.Flows, link.virtualBlock(v.Place.ID, senders, block)...)
+				}
+				if answers {
+					e.Flows = append(e.Flows, t.own.answersTo(r, link, block)...)
+				}
 			}
 		}
 	}
@@ -172,8 +182,8 @@ func (p *Policies) blockFlows(of policy.PodRange, r *derive.Reader) (e flow.Entr
 	return e, nil
 }
 
-// packetsWith returns matches of the packets for which an address is one of a VirtualNetwork: packets from it, and
-// packets of networks that reach it.
+// packetsWith returns matches of the packets for which an address is one of a VirtualNetwork: packets from it, also to
+// servers of the default network, and packets of networks that reach it.
 func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.Direction) (out []flow.Cond) {
 	if t.base.Networks == nil {
 		return nil
@@ -185,6 +195,9 @@ func (t *tenantTables) packetsWith(r *derive.Reader, k derive.Object, d policy.D
 	}
 	for _, id := range ids {
 		out = append(out, inTenant.Is(network(id)))
+	}
+	if d == policy.Ingress && t.own.answers(r, v) {
+		out = append(out, source.Is(fromFirst))
 	}
 	return out
 }
@@ -222,13 +235,15 @@ func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Pr
 
 // onlyItsHost drops packets of the default network to a first interface in a VirtualNetwork. Forwarded packets are
 // dropped too, even if another program on the host has given them the host's address. Flows of a higher priority
-// deliver the host's own packets.
+// deliver the host's own packets, and replies of Services.
 func (p nodePod) onlyItsHost(ip netip.Addr) []flow.Flow {
-	return []flow.Flow{
-		{Table: Classify, Priority: high,
-			Match: flow.All(flow.InPort(p.node.GatewayPort), flow.EthDst(InClusterMAC), flow.IPDst(host(ip)))},
-		{Table: Route, Priority: low, Match: flow.All(flow.IPDst(host(ip)))},
+	enters := flow.Flow{Table: Classify, Priority: high,
+		Match: flow.All(flow.InPort(p.node.GatewayPort), flow.EthDst(InClusterMAC), flow.IPDst(host(ip)))}
+	if p.services { // the host forwards answers of servers outside
+		f := p.node.accept(enters.Priority, fromGateway)
+		enters.Actions = append(flow.Do(flow.Load(forwarded, 1)), f.Actions...)
 	}
+	return []flow.Flow{enters, {Table: Route, Priority: low, Match: flow.All(flow.IPDst(host(ip)))}}
 }
 
 // inVirtual reports whether the port is in a VirtualNetwork.

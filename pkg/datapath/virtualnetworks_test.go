@@ -596,9 +596,9 @@ func TestVirtualRangeOfAnotherCluster(t *testing.T) {
 			t.Errorf("in the VirtualNetwork %s passes: %t, want %t", to, have, want)
 		}
 	}
-	if l := c.tables.Policies.Known.snapshot(); l.networks([2]netip.Addr{policy.Ingress: addrOf("10.50.0.18"),
+	if l := c.tables.Policies.Known.snapshot(); l.networks(tracked{}, [2]netip.Addr{policy.Ingress: addrOf("10.50.0.18"),
 		policy.Egress: addrOf("10.50.0.2")}) != [2]derive.Object{blue, blue} ||
-		l.networks([2]netip.Addr{policy.Ingress: addrOf("10.50.0.2"), policy.Egress: s.Pods[0].IPs[0]}) !=
+		l.networks(tracked{}, [2]netip.Addr{policy.Ingress: addrOf("10.50.0.2"), policy.Egress: s.Pods[0].IPs[0]}) !=
 			[2]derive.Object{} {
 		t.Error("a connection is in the wrong network")
 	}

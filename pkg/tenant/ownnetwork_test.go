@@ -86,6 +86,8 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 	web := End{Kind: Pod, Name: "Pod a/web", Node: "n1", Place: in("blue", 1), First: true}
 	far := End{Kind: Pod, Name: "Pod a/far", Node: "n2", Place: in("blue", 1), First: true}
 	red := End{Kind: Pod, Name: "Pod a/red", Node: "n2", Place: in("red", 2), First: true}
+	further := web
+	further.First = false
 	plain := End{Kind: Pod, Name: "Pod b/db", Node: "n1", Place: Place{Known: true}}
 	shared := &Place{Known: true}
 	for _, row := range []struct {
@@ -102,9 +104,25 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 			"a/blue: processes of its Node reach it, and no"},
 		{"the default network on its Node", Connection{Client: plain, Server: web}, "false n1 Pod a/web is in"},
 		{"the default network elsewhere", Connection{Client: plain, Server: far}, "false  Pod a/far is in"},
-		{"a Service", Connection{Client: web, Server: plain, Service: shared},
-			"false n1 Pod a/web is in VirtualNetwork a/blue, where no Service answers: give the address of a Pod in that " +
-				"network (docs"},
+		{"a Service", Connection{Client: web, Server: plain, Service: shared}, "true n1 Pod a/web is in VirtualNetwork " +
+			"a/blue, and the Service in the default network: servers see the Pod, and answer it"},
+		{"a further interface to a Service", Connection{Client: further, Server: plain, Service: shared},
+			"false n1 Pod a/web is in VirtualNetwork a/blue, where no Service answers"},
+		{"a Service with an endpoint outside", Connection{Client: web, Server: End{Kind: Outside}, Service: shared},
+			"true n1 "},
+		{"a Service of another cluster", Connection{Client: web, Server: End{Kind: Elsewhere}, Service: shared},
+			"false n1 Pod a/web is in VirtualNetwork a/blue: it reaches no Services of other clusters (docs/virtual"},
+		{"a Service whose endpoint is a Node's address", Connection{Client: web, Service: shared,
+			Server: End{Kind: Inside, Node: "n2"}}, "false n2 "},
+		{"a Service that leads to an isolated Pod", Connection{Client: web, Service: shared,
+			Server: End{Kind: Pod, Name: "Pod c/db", Node: "n2", Place: Place{Known: true, Network: Name{Door: doorIsolated,
+				Name: "c"}, ID: 7}}}, "false n2 Pod c/db is in the isolated Namespace c, and the Service is not"},
+		{"a Service that leads into the network", Connection{Client: web, Server: far, Service: shared},
+			"false  Pod a/far is in VirtualNetwork a/blue, and the Service is not"},
+		{"one of such a Namespace", Connection{Client: web, Server: far, Service: shared, Inside: true},
+			"true n2 both Pods are in VirtualNetwork a/blue"},
+		{"one that leads to the default network", Connection{Client: web, Server: plain, Service: shared, Inside: true},
+			"false n1 Pod a/web is in VirtualNetwork a/blue, and the Service is of an isolated Namespace, or of"},
 		{"outside", Connection{Client: web, Server: End{Kind: Outside}}, "false n1 Pod a/web is in VirtualNetwork a/blue:"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

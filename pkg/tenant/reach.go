@@ -39,6 +39,8 @@ type Connection struct {
 	// Service is the place of the Service to which the connection is made, or nil. Server is then an endpoint of the
 	// Service.
 	Service *Place
+	// Inside is set if the Service leads Pods whose own network is a VirtualNetwork to Pods there alone.
+	Inside bool
 	// Entered is the Node at which the connection arrives at the Service's address for clients outside. It is empty if the
 	// client's own switch chooses the endpoint.
 	Entered string
@@ -163,11 +165,14 @@ func (c Connection) inVirtual() Decision {
 	client, server := c.Client, c.Server
 	refused := func(text string) Decision { return Decision{Reason: text + document, Node: client.Node} }
 	switch {
-	case client.further() && c.Service != nil && client.First:
-		return refused(client.words() + ", where no Service answers: give the address of a Pod in that network")
-	case client.further() && c.Service != nil:
+	case client.First && c.leaves():
+		return c.fromVirtual()
+	case client.further() && c.Service != nil && !client.First:
 		return refused(client.words() + ", where no Service answers: give the address of a Pod in that network, or of the " +
 			"Pod's first interface")
+	case !server.further() && (server.Kind != Pod || !server.Place.Isolated()) && c.Service != nil:
+		return refused(client.words() + ", and the Service is of an isolated Namespace, or of one with such networks: it " +
+			"leads the Pod to Pods of its network, and of networks joined with it, alone")
 	case !server.further() && (server.Kind != Pod || !server.Place.Isolated()):
 		return refused(client.words() + ": it reaches Pods of that network, and of networks joined with it, and nothing else")
 	case server.Place.Closed():
@@ -191,6 +196,39 @@ func (c Connection) inVirtual() Decision {
 	}
 	return Decision{Allowed: true, Node: server.Node,
 		Reason: client.Place.words() + " and " + server.Place.words() + " are joined"}
+}
+
+// leaves reports whether connections to the Service leave the client's own VirtualNetwork.
+func (c Connection) leaves() bool { return c.Service != nil && !c.Service.Isolated() && !c.Inside }
+
+// fromVirtual returns the decision about a connection of a Pod in a VirtualNetwork of its own to a Service of the
+// default network. The Node of the server decides, and no Node about an address of another Pod in a VirtualNetwork.
+func (c Connection) fromVirtual() Decision {
+	const document = " (docs/virtual-networks.md)"
+	client, server := c.Client, c.Server
+	d := Decision{Node: server.Node}
+	switch {
+	case server.Kind == Elsewhere:
+		d.Node, d.Reason = client.Node, client.words()+": it reaches no Services of other clusters"+document
+	case server.Kind == Inside && server.Node != client.Node:
+		d.Reason = client.words() + ": by a Service it reaches Pods and destinations outside, and no other addresses of " +
+			"Nodes' ranges" + document
+	case server.Kind != Pod:
+		d.Allowed, d.Node = true, client.Node
+	case server.Place.Closed():
+		d.Reason = server.closed() + document
+	case server.Place.Isolated():
+		if server.further() && server.Node != client.Node {
+			d.Node = ""
+		}
+		d.Reason = server.words() + ", and the Service is not: it does not lead into that network" + document
+	default:
+		d.Allowed = true
+	}
+	if d.Allowed {
+		d.Reason = client.words() + ", and the Service in the default network: servers see the Pod, and answer it"
+	}
+	return d
 }
 
 // further reports whether an end is an interface of a Pod in a VirtualNetwork.

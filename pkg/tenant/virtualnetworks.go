@@ -68,6 +68,9 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 	case s.FabricSNAT && own:
 		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: annotate the Namespace with "+
 			AnnotationForwardingMode+"="+modeFabricSNAT)
+	case s.FabricSNAT && s.PodNetwork:
+		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: Pods with their first interface in it reach "+
+			"destinations outside through Services alone: remove it")
 	case s.FabricSNAT:
 		ps.Add(object, "spec.fabricSNAT", reasonNotServed,
 			"it has no effect: Pods reach destinations outside by their first "+
@@ -75,9 +78,7 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 	}
 	if !own {
 		f.Subnets = subnetsOf(n, object, &ps)
-		if f.Own = s.PodNetwork && f.serves(); f.Own {
-			ps.Add(object, "spec.podNetwork", reasonNotServed, ownWithout)
-		}
+		f.Own = s.PodNetwork && f.serves()
 	}
 	f.Problems = ps
 	return f
@@ -112,11 +113,6 @@ func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.
 	}
 	return out
 }
-
-// ownWithout is the part of spec.podNetwork that is not served.
-const ownWithout = "Pods with their first interface in it reach Pods of this network and of joined ones, and no " +
-	"Services, cluster DNS or destinations outside: set another dnsPolicy than ClusterFirst, and use another network " +
-	"for Pods that need these"
 
 // LeaseFacts is the content of a SubnetLease, by its name, which is the UID of the Subnet.
 type LeaseFacts struct {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -56,8 +58,28 @@ spec:
   virtualNetworkSelector: {matchExpressions: [{key: vn, operator: In, values: [blue, red]}]}
 `
 
+// sharedServices are a Service of the default network, and one of Namespace shop.
+const sharedServices = `
+apiVersion: v1
+kind: Service
+metadata: {namespace: default, name: shared}
+spec:
+  ipFamilyPolicy: RequireDualStack
+  selector: {app: client}
+  ports: [{port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: db}
+spec:
+  ipFamilyPolicy: RequireDualStack
+  selector: {app: db}
+  ports: [{port: 80, targetPort: 8080}]
+`
+
 // podNetwork shows Pods whose first interface is in a VirtualNetwork. Their status.podIPs are addresses of its Subnets.
-// Probes of the kubelet and exec work. Pods of other networks, such as client, do not reach them.
+// Probes of the kubelet, exec, cluster DNS and Services work. Pods of other networks, such as client, do not reach
+// them.
 func (d *demo) podNetwork(ctx context.Context, client *tenantPod) error {
 	section("Virtual networks as the Pods' own network, in east")
 	fmt.Print(strings.TrimSpace(ownNetworks) + "\n\n")
@@ -90,6 +112,12 @@ func (d *demo) podNetwork(ctx context.Context, client *tenantPod) error {
 	if err := d.seesClient(ctx, pods[0], pods[2]); err != nil {
 		return err
 	}
+	if err := d.ownServices(ctx, pods); err != nil {
+		return err
+	}
+	if err := d.matrix(ctx, "Servers do not reach their clients", pods, joined); err != nil {
+		return err
+	}
 	for _, args := range [][]string{{"get", "sn,vn", "-n", "shop"}, {"get", "pods", "-n", "shop", "-o", "wide"}} {
 		out, err := d.world.Kubectl(ctx, "east", args...)
 		fmt.Printf("-- east: kubectl %s\n%s", strings.Join(args, " "), out)
@@ -106,6 +134,46 @@ func (d *demo) podNetwork(ctx context.Context, client *tenantPod) error {
 	return nil
 }
 
+// ownServices asks Services by their names. Pods on both Nodes reach the DNS server, a server of the default network
+// and one of their own. Servers see the addresses of their clients.
+func (d *demo) ownServices(ctx context.Context, pods []*tenantPod) error {
+	fmt.Print("\n" + strings.TrimSpace(sharedServices) + "\n\n")
+	if err := errors.Join(d.world.DNS(ctx, "east"), d.world.Apply(ctx, "east", sharedServices)); err != nil {
+		return err
+	}
+	const shared, db = "shared.default.svc.cluster.local", "db.shop.svc.cluster.local"
+	for _, row := range []struct {
+		from    *tenantPod
+		service string
+	}{{pods[0], shared}, {pods[1], shared}, {pods[2], shared}, {pods[0], db}, {pods[2], db}} {
+		pod := row.from.namespace + "/" + row.from.name
+		for _, option := range []string{"", "--aaaa"} {
+			if err := scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+				answers, err := d.world.Resolve(ctx, "east", pod, row.service, strings.Fields(option)...)
+				if err != nil {
+					return err
+				}
+				ip, err := netip.ParseAddr(answers[0])
+				if err != nil {
+					return err
+				}
+				out, err := d.world.Exec(ctx, "east", pod, "/echo", "get", "http://"+netip.AddrPortFrom(ip, 80).String()+"/",
+					"--count", "1", "--timeout", "5s", "--clients")
+				if own := row.from.address(ip.Is4()).String(); err == nil && !strings.Contains(out, own) {
+					err = fmt.Errorf("%s sees another client than %s: %s", row.service, own, out)
+				}
+				if err == nil {
+					fmt.Printf("-- %s asks %s at %s, which sees this client: %s", row.from, row.service, ip, out)
+				}
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // ownPod makes a Pod of Namespace shop in a network, with a probe for the kubelet, and reads its addresses. The
 // Namespace's annotation names blue.
 func (d *demo) ownPod(ctx context.Context, p *tenantPod) error {
@@ -116,9 +184,9 @@ func (d *demo) ownPod(ctx context.Context, p *tenantPod) error {
 	if err := d.world.Apply(ctx, p.cluster, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %s, namespace: %s%s}
+metadata: {name: %[1]s, namespace: %[2]s, labels: {app: %[1]s}%[3]s}
 spec:
-  nodeName: %s
+  nodeName: %[4]s
   terminationGracePeriodSeconds: 1
   containers:
     - name: echo

@@ -242,7 +242,7 @@ func TestSubnets(t *testing.T) {
 	pod := network("a", "pods", "v4", "")
 	pod.Spec.PodNetwork = true
 	create(pod)
-	expect(`true "" Failure: spec.podNetwork: Pods with their first interface in it reach Pods of this network`,
+	expect(`true "" Failure: spec.v4SubnetReference: Subnet a/v4 is the Subnet of VirtualNetwork a/blue`,
 		networkState(pod))
 
 	// Nodes claim addresses. A Node that is not there gets none.
