@@ -34,8 +34,8 @@ func TestMakefile(t *testing.T) {
 // refused by name.
 func TestMinors(t *testing.T) {
 	files, err := filepath.Glob("../test/lab/kubernetes/go-1.*.mod")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("files %v, %v, want two further minor versions", files, err)
+	if err != nil || len(files) < 1 {
+		t.Fatalf("files %v, %v, want further minor versions", files, err)
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
