@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,11 +17,12 @@ import (
 // the port can cause them.
 const reviewsPerSecond = 20
 
-// metricsAt returns the server of /metrics at an address; "0" is for none. Beyond the machine it serves TLS with a
-// certificate of its own. Readers then need a token of the API server, and the right to get the path /metrics.
+// metricsAt returns the server of /metrics at an address; "0" and an empty address are for no server. Beyond the
+// machine it serves TLS with a certificate of its own. Readers then need a token of the API server, and the right to
+// get the path /metrics.
 func metricsAt(address string) metricsserver.Options {
-	o := metricsserver.Options{BindAddress: address}
-	if address != "0" && !loopback(address) {
+	o := metricsserver.Options{BindAddress: cmp.Or(address, "0")} // the library has a port of its own for ""
+	if o.BindAddress != "0" && !loopback(address) {
 		o.SecureServing, o.FilterProvider = true, reviewed
 	}
 	return o

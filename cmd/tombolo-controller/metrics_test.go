@@ -33,7 +33,7 @@ import (
 func TestMetricsAt(t *testing.T) {
 	for address, want := range map[string]bool{"0": false, ":8081": true, "0.0.0.0:8081": true, "[::]:8081": true,
 		"10.0.0.1:8081": true, "127.0.0.1:8081": false, "127.1.2.3:8081": false, "localhost:8081": false,
-		"[::1]:8081": false, "[::ffff:127.0.0.1]:8081": false, "127.0.0.1.example:8081": true, "": true, "8081": true} {
+		"[::1]:8081": false, "[::ffff:127.0.0.1]:8081": false, "127.0.0.1.example:8081": true, "": false, "8081": true} {
 		if o := metricsAt(address); o.SecureServing != want || (o.FilterProvider != nil) != want {
 			t.Errorf("%q: TLS %t, reviews %t, want %t", address, o.SecureServing, o.FilterProvider != nil, want)
 		}
