@@ -19,12 +19,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // ownNodes are firstNodes with Services. Namespace default has Services with endpoints in all networks, a is the
 // Namespace of the VirtualNetworks, and c is isolated.
 func ownNodes(joins map[string][]string) map[string]State {
 	states := firstNodes(joins)
+	own := frontend("own-udp", corev1.ProtocolUDP, "10.97.0.65:53", "10.50.0.18:443")
+	own.Namespace = "a"
 	serviceOf(states, "default", "near", "10.97.0.50:80", "10.11.0.3:8080")
 	serviceOf(states, "default", "far", "10.97.0.51:80", "10.11.1.3:8080")
 	serviceOf(states, "default", "far6", "[fd97::51]:80", "[fd11:0:0:1::3]:8080")
@@ -40,7 +43,8 @@ func ownNodes(joins map[string][]string) map[string]State {
 	serviceOf(states, "c", "isolated", "10.97.0.70:80", "10.11.1.6:8080")
 	serviceOf(states, "default", "hijack", "10.50.0.18:443", "10.11.0.3:8080")
 	for node, s := range states {
-		s.Frontends = append(s.Frontends, frontend("dns", corev1.ProtocolUDP, "10.97.0.10:53", "10.11.1.3:5353"))
+		s.Frontends = append(s.Frontends, frontend("dns", corev1.ProtocolUDP, "10.97.0.10:53", "10.11.1.3:5353"),
+			frontend("hijack-udp", corev1.ProtocolUDP, "10.50.0.18:443", "10.11.0.3:8080"), own)
 		states[node] = s
 	}
 	return states
@@ -89,6 +93,15 @@ func TestOwnServices(t *testing.T) {
 		{name: "an address of a joined network that one claims", joins: joined, from: "east1 pod4", to: "10.50.0.18:443",
 			there: "east1 east2 pod3: 10.50.1.2:40000 > 10.50.0.18:443",
 			back:  "east2 east1 pod4: 10.50.0.18:443 > 10.50.1.2:40000"},
+		{name: "by UDP", from: "east1 pod3", to: "10.50.0.18:443", udp: true,
+			there: "east1 east2 pod3: 10.50.0.2:40000 > 10.50.0.18:443",
+			back:  "east2 east1 pod3: 10.50.0.18:443 > 10.50.0.2:40000"},
+		{name: "by UDP from a joined network", joins: joined, from: "east1 pod4", to: "10.50.0.18:443", udp: true,
+			there: "east1 east2 pod3: 10.50.1.2:40000 > 10.50.0.18:443",
+			back:  "east2 east1 pod4: 10.50.0.18:443 > 10.50.1.2:40000"},
+		{name: "by UDP after a Service of its Namespace", from: "east1 pod3", to: "10.97.0.65:53", udp: true,
+			there: "east1 east2 pod3: 10.50.0.2:40000 > 10.50.0.18:443",
+			back:  "east2 east1 pod3: 10.97.0.65:53 > 10.50.0.2:40000"},
 		{name: "in another network", from: "east1 pod3", to: "10.97.0.62:80", there: "east1 dropped in Tenant"},
 		{name: "its Namespace's, in the default network", from: "east1 pod3", to: "10.97.0.63:80",
 			there: "east1 east2 dropped in Tenant"},
@@ -365,7 +378,7 @@ func TestOwnServersAreLazy(t *testing.T) {
 	s.Pods = s.Pods[:2]
 	s.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), func(f service.Frontend) bool { return f.Namespace == "c" })
 	without := s
-	without.Places, without.Networks = nil, nil
+	without.Places, without.Networks = map[string]tenant.Place{"default": {Known: true}, "a": {Known: true}}, nil
 	plain := flows(without)
 	extra := slices.DeleteFunc(flows(s), func(f string) bool { return slices.Contains(plain, f) })
 	// For each of two blocks of each network: one to admit, two back. Once for all: one for each address of the gateway
