@@ -164,8 +164,8 @@ func TestUnmapped(t *testing.T) {
 	})
 }
 
-// TestTranslated attaches a Pod whose own network is a VirtualNetwork while the host has not written its rules: ADD waits
-// for these, but not for ever. Other interfaces do not wait.
+// TestTranslated attaches a Pod whose own network is a VirtualNetwork while the host has not written its rules. ADD
+// waits for these, but not for ever. Other interfaces do not wait.
 func TestTranslated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var warned bytes.Buffer
