@@ -202,7 +202,9 @@ func onlyClients(n Node) (flows []flow.Flow) {
 	return flows
 }
 
-// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node.
+// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node. A server that opens a
+// connection to its client sends nothing: the host would send the packet out of the cluster, and the connection would
+// be the server's, so that the client's own packets would be dropped.
 func (t *ownTables) answersTo(r *derive.Reader, l nodeLink, block netip.Prefix) (flows []flow.Flow) {
 	if t.isTaken(r, block) {
 		return nil
@@ -219,6 +221,8 @@ func (t *ownTables) answersTo(r *derive.Reader, l nodeLink, block netip.Prefix) 
 	return append(flows,
 		l.node.throughTunnel(normal, InClusterMAC, l.to.Address, 0, source.Is(fromPod), flow.CTState("+rpl+trk"),
 			markSource.Is(fromFirst), flow.IPDst(block)),
+		flow.Flow{Table: Route, Priority: normal, Match: flow.All(source.Is(fromPod), flow.CTState("-rpl+trk"),
+			flow.IPDst(block))},
 		l.node.throughTunnel(normal, InClusterMAC, l.to.Address, 0, source.Is(fromFirst), generated.Is(1),
 			flow.IPDst(block)))
 }

@@ -172,6 +172,28 @@ func TestOwnAnswersAlone(t *testing.T) {
 	}
 }
 
+// TestOwnServerFirst has a server send to a client before the client does, with the ports of the client's connection.
+// The client's packets arrive nevertheless.
+func TestOwnServerFirst(t *testing.T) {
+	for _, test := range []struct{ from, service, there, back string }{
+		{"east1 pod2", "10.97.0.50:80", "east1 pod2: 10.50.0.2:40000 > 10.11.0.3:8080",
+			"east1 pod3: 10.97.0.50:80 > 10.50.0.2:40000"},
+		{"east2 pod2", "10.97.0.51:80", "east1 east2 pod2: 10.50.0.2:40000 > 10.11.1.3:8080",
+			"east2 east1 pod3: 10.97.0.51:80 > 10.50.0.2:40000"},
+	} {
+		c := cableOf(t, ownNodes(nil))
+		server := c.states[test.from[:5]].Pods[1]
+		p := c.request("east1 pod3", "10.97.0.50:80", oftest.TCP).Reply()
+		p.EthSrc, p.EthDst, p.IPSrc, p.SrcPort = server.MAC, gwMAC, server.IPs[0], 8080
+		for range 2 {
+			if w := c.send(test.from, p); w.String() != test.from[:5]+" dropped in Route" {
+				t.Errorf("%s: %s", test.from, w)
+			}
+		}
+		c.converse("east1 pod3", test.there, test.back, c.request("east1 pod3", test.service, oftest.TCP))
+	}
+}
+
 // TestOwnHost has the host send to a Pod in a network of its own, as the client's own packets and as packets that it
 // forwards. The first ones arrive, and of the others the answers of Services.
 func TestOwnHost(t *testing.T) {
@@ -378,12 +400,13 @@ func TestOwnServersAreLazy(t *testing.T) {
 	s.Pods = s.Pods[:2]
 	s.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), func(f service.Frontend) bool { return f.Namespace == "c" })
 	without := s
-	without.Places, without.Networks = map[string]tenant.Place{"default": {Known: true}, "a": {Known: true}}, nil
+	without.Places = map[string]tenant.Place{"default": {Known: true}, "a": {Known: true}}
+	without.Networks = nil
 	plain := flows(without)
 	extra := slices.DeleteFunc(flows(s), func(f string) bool { return slices.Contains(plain, f) })
-	// For each of two blocks of each network: one to admit, two back. Once for all: one for each address of the gateway
-	// port, and four for each version of IP. A flow of several networks is counted once.
-	if len(extra) != 4*3+2+8 {
+	// For each of two blocks of each network: one to admit, two back, one against new connections. Once for all: one for
+	// each address of the gateway port, and four for each version of IP. A flow of several networks is counted once.
+	if len(extra) != 4*4+2+8 {
 		t.Errorf("a Node of servers has %d further flows:\n%s", len(extra), strings.Join(extra, "\n"))
 	}
 	s.Pods, without.Pods = s.Pods[:0], s.Pods[:0]
@@ -554,7 +577,11 @@ func TestOwnPolicies(t *testing.T) {
 	again("the client may", near3, "")
 	pod("default", "pod2", "east1", "stranger", s.Pods[1].IPs...)
 	check("the client may not", true, true, false, true)
-	again("the client may not", near3, fmt.Sprint("egress rule-gone ", near3.rules[policy.Egress]))
+	gone := fmt.Sprint("egress rule-gone ", near3.rules[policy.Egress])
+	again("the client may not", near3, gone)
+	c.policy.Blocks.Delete(derive.Object{Name: "lease"})
+	c.engine.Pass()
+	again("the client may not, without its block", near3, gone)
 }
 
 // TestOwnServicesOnSwitch asks a real switch about requests of clients in networks of their own, and about answers.
@@ -585,7 +612,7 @@ func TestOwnServicesOnSwitch(t *testing.T) {
 		{"to a Pod of its network", tunnel(InClusterMAC, "10.50.0.18", "10.50.0.2"), newOne, "dropped in Classify"},
 		{"an answer", "ct_mark=0x5," + pod(2, "10.50.0.18", 40000), reply, "to tunnel 192.168.78.102 aa:bb:cc:dd:ee:ff"},
 		{"an answer of another connection", "ct_mark=0x1," + pod(2, "10.50.0.18", 40000), reply, "to gateway"},
-		{"no answer", "ct_mark=0x5," + pod(2, "10.50.0.18", 40000), newOne, "to gateway"},
+		{"no answer", "ct_mark=0x5," + pod(2, "10.50.0.18", 40000), newOne, "dropped in Route"},
 		{"an answer of a Service", "ct_mark=0x13," + tunnel(InClusterMAC, "10.11.1.3", "10.50.0.2"), reply, "to port 3"},
 		{"of no Service", "ct_mark=0x3," + tunnel(InClusterMAC, "10.11.1.3", "10.50.0.2"), reply, "dropped in Route"},
 		{"of a Service that stays in the network", "ct_mark=0x8000013," + tunnel(InClusterMAC, "10.11.1.3", "10.50.0.2"),
