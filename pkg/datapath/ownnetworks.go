@@ -195,9 +195,12 @@ func onlyClients(n Node) (flows []flow.Flow) {
 	}
 	for _, ip := range versions(n.Families) {
 		for _, other := range []uint64{fromTunnel, fromGateway, fromPod, fromPeer} {
-			flows = append(flows, flow.Flow{Table: ConntrackState, Priority: never,
+			flows = append(flows, flow.Flow{Table: ConntrackState, Priority: ruled,
 				Match: flow.All(ip, source.Is(fromFirst), generated.Is(0), flow.CTState("-new+est+trk"), markSource.Is(other))})
 		}
+		flows = append(flows, flow.Flow{Table: ConntrackState, Priority: ruled, // nor does such a machine continue the client's
+			Match: flow.All(ip, source.Is(fromGateway), generated.Is(0), flow.CTState("-new+est-rpl+trk"),
+				markSource.Is(fromFirst))})
 	}
 	return flows
 }

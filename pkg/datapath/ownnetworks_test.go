@@ -293,6 +293,20 @@ func TestHostileOwn(t *testing.T) {
 	if r := outside.Send(p); len(r.Outputs) > 0 || r.Dropped != "ConntrackState" {
 		t.Errorf("a client in the connection of a machine outside: %s", r)
 	}
+	// Nor does such a machine continue the client's connection.
+	client := cableOf(t, map[string]State{"east1": ownNodes(nil)["east1"]}).nodes["east1"]
+	if first := client.Send(p); len(first.Outputs) != 1 {
+		t.Fatalf("a client: %s", first)
+	} else {
+		back = first.Outputs[0].Packet.Reply()
+	}
+	if back.InPort = 2; len(client.Send(back).Outputs) != 1 {
+		t.Error("a client gets no answer")
+	}
+	p.InPort, p.EthDst, p.TunSrc, p.TunDst = gatewayPort, podMACOne, netip.Addr{}, netip.Addr{}
+	if r := client.Send(p); len(r.Outputs) > 0 || r.Dropped != "ConntrackState" {
+		t.Errorf("a machine outside in the connection of a client: %s", r)
+	}
 	// Its own Pods have no Services, either.
 	c := cableOf(t, map[string]State{"east1": overlaps})
 	if w := c.send("east1 pod3", c.request("east1 pod3", "10.97.0.50:80", oftest.TCP)); w.String() !=
@@ -405,8 +419,8 @@ func TestOwnServersAreLazy(t *testing.T) {
 	plain := flows(without)
 	extra := slices.DeleteFunc(flows(s), func(f string) bool { return slices.Contains(plain, f) })
 	// For each of two blocks of each network: one to admit, two back, one against new connections. Once for all: one for
-	// each address of the gateway port, and four for each version of IP. A flow of several networks is counted once.
-	if len(extra) != 4*4+2+8 {
+	// each address of the gateway port, and five for each version of IP. A flow of several networks is counted once.
+	if len(extra) != 4*4+2+10 {
 		t.Errorf("a Node of servers has %d further flows:\n%s", len(extra), strings.Join(extra, "\n"))
 	}
 	s.Pods, without.Pods = s.Pods[:0], s.Pods[:0]
