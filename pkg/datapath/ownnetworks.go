@@ -187,7 +187,7 @@ func (t *ownTables) aroundServices(r *derive.Reader, senders []tenant.ID, to net
 
 // onlyClients returns the flows of a Node with servers. The blocks of other Nodes do not reach its host. They continue
 // no connection that another source has opened, such as a machine outside with a forged address: no policy would judge
-// the packet.
+// the packet. Nor does such a machine continue theirs.
 func onlyClients(n Node) (flows []flow.Flow) {
 	for _, ip := range n.GatewayIPs {
 		flows = append(flows, flow.Flow{Table: Route, Priority: differ, Match: flow.All(source.Is(fromFirst),
@@ -198,7 +198,7 @@ func onlyClients(n Node) (flows []flow.Flow) {
 			flows = append(flows, flow.Flow{Table: ConntrackState, Priority: ruled,
 				Match: flow.All(ip, source.Is(fromFirst), generated.Is(0), flow.CTState("-new+est+trk"), markSource.Is(other))})
 		}
-		flows = append(flows, flow.Flow{Table: ConntrackState, Priority: ruled, // nor does such a machine continue the client's
+		flows = append(flows, flow.Flow{Table: ConntrackState, Priority: ruled,
 			Match: flow.All(ip, source.Is(fromGateway), generated.Is(0), flow.CTState("-new+est-rpl+trk"),
 				markSource.Is(fromFirst))})
 	}
