@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // cniNode attaches Pods to the switch, and detaches them, for CNI requests.
@@ -84,6 +85,7 @@ func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
 			return failed(err)
 		}
 		if number == declared {
+			n.translated(ctx, at)
 			return n.mapped(ctx, at)
 		}
 	}
@@ -160,6 +162,24 @@ func (n *cniNode) unmapped(ctx context.Context, at cni.Attachment) {
 	if err := n.host.PortsSynced(ctx); err != nil {
 		n.log.Warn("ports of this Node may still lead to a Pod that has gone; trying again",
 			"pod", at.PodNamespace+"/"+at.PodName, "error", err)
+	}
+}
+
+// hostWait is how long an ADD waits for routes and rules of the host. On a busy Node nft takes seconds.
+const hostWait = 10 * time.Second
+
+// translated waits a short time until the host translates the address of a first interface in a VirtualNetwork, and has
+// its routes. A connection that is opened before would keep the address, which servers outside cannot answer. If the
+// host lacks another part of its configuration, ADD does not fail: problems of the Node name this part.
+func (n *cniNode) translated(ctx context.Context, at cni.Attachment) {
+	if at.VirtualNetwork == "" || at.IfName != tenant.FirstInterface {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, hostWait)
+	defer cancel()
+	if err := n.host.Synced(ctx); err != nil {
+		n.log.Warn("the first connections of a Pod to servers outside of the Pods' networks may fail: the host may not "+
+			"translate its address yet", "pod", at.PodNamespace+"/"+at.PodName, "error", err)
 	}
 }
 

@@ -164,6 +164,29 @@ func TestUnmapped(t *testing.T) {
 	})
 }
 
+// TestTranslated attaches a Pod whose own network is a VirtualNetwork while the host has not written its rules. ADD
+// waits for these, but not for ever. Other interfaces do not wait.
+func TestTranslated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var warned bytes.Buffer
+		n := &cniNode{host: hostnet.New(hostnet.Options{}), log: slog.New(slog.NewTextHandler(&warned, nil))}
+		n.host.Set(hostnet.Desired{Masquerade: hostnet.Masquerade{
+			Always: []netip.Prefix{netip.MustParsePrefix("10.50.0.2/32")}}})
+		begun := time.Now()
+		for _, at := range []cni.Attachment{{IfName: "eth0"}, {IfName: "net1", VirtualNetwork: "a/blue"}} {
+			n.translated(t.Context(), at)
+		}
+		if took := time.Since(begun); took != 0 || warned.Len() > 0 {
+			t.Errorf("other interfaces took %s: %s", took, &warned)
+		}
+		at := cni.Attachment{IfName: "eth0", PodNamespace: "a", PodName: "web", VirtualNetwork: "a/blue"}
+		n.translated(t.Context(), at)
+		if took := time.Since(begun); took != hostWait || !strings.Contains(warned.String(), "a/web") {
+			t.Errorf("it took %s, want %s: %s", took, hostWait, &warned)
+		}
+	})
+}
+
 // TestHostPortTaken attaches Pods that ask for a port of the Node.
 func TestHostPortTaken(t *testing.T) {
 	v := testView()

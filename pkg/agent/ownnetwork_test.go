@@ -224,7 +224,9 @@ func TestWhyOwnNetwork(t *testing.T) {
 	a.ovs.Device(p.PortName)
 	ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
 	defer cancel()
-	a.must(a.agent.cniNode().Attach(ctx, p))
+	attaches := a.agent.cniNode()
+	attaches.host = hostnet.New(hostnet.Options{}) // no host is configured here
+	a.must(attaches.Attach(ctx, p))
 	a.settle()
 	for query, want := range map[string]string{
 		"from=default/own&to=default/far&port=80":         "allowed at node-2",

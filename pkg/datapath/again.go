@@ -436,8 +436,12 @@ func furtherIf(network derive.Object) int {
 // and the same addresses may exist elsewhere. A connection is in VirtualNetworks if one end is a Pod of this Node and
 // the other end is an address that it reaches there. A client in a VirtualNetwork of its own leaves it for a Service.
 func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.Object) {
-	if pod, ok := s.pods[1][c.From]; c.first || ok && pod.first && c.left {
+	if c.first { // a client of another Node
 		out[policy.Egress] = s.in.Virtual.BlockAt(c.From).Network
+		return out
+	}
+	if pod, ok := s.pods[1][c.From]; ok && pod.first && c.left { // its Node may not have read the block yet, or any more
+		out[policy.Egress] = pod.network
 		return out
 	}
 	for d, own := range ends {

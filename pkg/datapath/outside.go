@@ -325,14 +325,15 @@ func (s shared) limit(at address) []flow.Flow {
 	return flows
 }
 
-// untranslated finds UDP connections that were made to an address before its Service existed.
-func (s shared) untranslated(at address) (out []flow.Flow) {
+// untranslated finds UDP connections that were made to an address before its Service existed. In a cluster with
+// VirtualNetworks, packets in these are no such connections.
+func (s shared) untranslated(at address, networks bool) (out []flow.Flow) {
 	if at.kind != service.NodePort {
-		return untranslatedTo(s.set.Protocol, at.vip)
+		return untranslatedTo(s.set.Protocol, at.vip, networks)
 	}
 	for _, ip := range at.nodes {
 		if at.clients != service.OtherClients && ip.Is4() == at.vip.Addr().Is4() {
-			out = append(out, untranslatedTo(s.set.Protocol, netip.AddrPortFrom(ip, at.vip.Port()))...)
+			out = append(out, untranslatedTo(s.set.Protocol, netip.AddrPortFrom(ip, at.vip.Port()), networks)...)
 		}
 	}
 	return out

@@ -187,7 +187,7 @@ func (t *ownTables) aroundServices(r *derive.Reader, senders []tenant.ID, to net
 
 // onlyClients returns the flows of a Node with servers. The blocks of other Nodes do not reach its host. They continue
 // no connection that another source has opened, such as a machine outside with a forged address: no policy would judge
-// the packet.
+// the packet. Nor does such a machine continue theirs.
 func onlyClients(n Node) (flows []flow.Flow) {
 	for _, ip := range n.GatewayIPs {
 		flows = append(flows, flow.Flow{Table: Route, Priority: differ, Match: flow.All(source.Is(fromFirst),
@@ -195,14 +195,19 @@ func onlyClients(n Node) (flows []flow.Flow) {
 	}
 	for _, ip := range versions(n.Families) {
 		for _, other := range []uint64{fromTunnel, fromGateway, fromPod, fromPeer} {
-			flows = append(flows, flow.Flow{Table: ConntrackState, Priority: never,
+			flows = append(flows, flow.Flow{Table: ConntrackState, Priority: ruled,
 				Match: flow.All(ip, source.Is(fromFirst), generated.Is(0), flow.CTState("-new+est+trk"), markSource.Is(other))})
 		}
+		flows = append(flows, flow.Flow{Table: ConntrackState, Priority: ruled,
+			Match: flow.All(ip, source.Is(fromGateway), generated.Is(0), flow.CTState("-new+est-rpl+trk"),
+				markSource.Is(fromFirst))})
 	}
 	return flows
 }
 
-// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node.
+// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node. A server that opens a
+// connection to its client sends nothing: the host would send the packet out of the cluster, and the connection would
+// be the server's, so that the client's own packets would be dropped.
 func (t *ownTables) answersTo(r *derive.Reader, l nodeLink, block netip.Prefix) (flows []flow.Flow) {
 	if t.isTaken(r, block) {
 		return nil
@@ -219,6 +224,8 @@ func (t *ownTables) answersTo(r *derive.Reader, l nodeLink, block netip.Prefix) 
 	return append(flows,
 		l.node.throughTunnel(normal, InClusterMAC, l.to.Address, 0, source.Is(fromPod), flow.CTState("+rpl+trk"),
 			markSource.Is(fromFirst), flow.IPDst(block)),
+		flow.Flow{Table: Route, Priority: normal, Match: flow.All(source.Is(fromPod), flow.CTState("-rpl+trk"),
+			flow.IPDst(block))},
 		l.node.throughTunnel(normal, InClusterMAC, l.to.Address, 0, source.Is(fromFirst), generated.Is(1),
 			flow.IPDst(block)))
 }

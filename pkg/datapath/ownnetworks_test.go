@@ -19,12 +19,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // ownNodes are firstNodes with Services. Namespace default has Services with endpoints in all networks, a is the
 // Namespace of the VirtualNetworks, and c is isolated.
 func ownNodes(joins map[string][]string) map[string]State {
 	states := firstNodes(joins)
+	own := frontend("own-udp", corev1.ProtocolUDP, "10.97.0.65:53", "10.50.0.18:443")
+	own.Namespace = "a"
 	serviceOf(states, "default", "near", "10.97.0.50:80", "10.11.0.3:8080")
 	serviceOf(states, "default", "far", "10.97.0.51:80", "10.11.1.3:8080")
 	serviceOf(states, "default", "far6", "[fd97::51]:80", "[fd11:0:0:1::3]:8080")
@@ -40,7 +43,8 @@ func ownNodes(joins map[string][]string) map[string]State {
 	serviceOf(states, "c", "isolated", "10.97.0.70:80", "10.11.1.6:8080")
 	serviceOf(states, "default", "hijack", "10.50.0.18:443", "10.11.0.3:8080")
 	for node, s := range states {
-		s.Frontends = append(s.Frontends, frontend("dns", corev1.ProtocolUDP, "10.97.0.10:53", "10.11.1.3:5353"))
+		s.Frontends = append(s.Frontends, frontend("dns", corev1.ProtocolUDP, "10.97.0.10:53", "10.11.1.3:5353"),
+			frontend("hijack-udp", corev1.ProtocolUDP, "10.50.0.18:443", "10.11.0.3:8080"), own)
 		states[node] = s
 	}
 	return states
@@ -89,6 +93,15 @@ func TestOwnServices(t *testing.T) {
 		{name: "an address of a joined network that one claims", joins: joined, from: "east1 pod4", to: "10.50.0.18:443",
 			there: "east1 east2 pod3: 10.50.1.2:40000 > 10.50.0.18:443",
 			back:  "east2 east1 pod4: 10.50.0.18:443 > 10.50.1.2:40000"},
+		{name: "by UDP", from: "east1 pod3", to: "10.50.0.18:443", udp: true,
+			there: "east1 east2 pod3: 10.50.0.2:40000 > 10.50.0.18:443",
+			back:  "east2 east1 pod3: 10.50.0.18:443 > 10.50.0.2:40000"},
+		{name: "by UDP from a joined network", joins: joined, from: "east1 pod4", to: "10.50.0.18:443", udp: true,
+			there: "east1 east2 pod3: 10.50.1.2:40000 > 10.50.0.18:443",
+			back:  "east2 east1 pod4: 10.50.0.18:443 > 10.50.1.2:40000"},
+		{name: "by UDP after a Service of its Namespace", from: "east1 pod3", to: "10.97.0.65:53", udp: true,
+			there: "east1 east2 pod3: 10.50.0.2:40000 > 10.50.0.18:443",
+			back:  "east2 east1 pod3: 10.97.0.65:53 > 10.50.0.2:40000"},
 		{name: "in another network", from: "east1 pod3", to: "10.97.0.62:80", there: "east1 dropped in Tenant"},
 		{name: "its Namespace's, in the default network", from: "east1 pod3", to: "10.97.0.63:80",
 			there: "east1 east2 dropped in Tenant"},
@@ -156,6 +169,28 @@ func TestOwnAnswersAlone(t *testing.T) {
 		if !arrives(answer) {
 			t.Errorf("%s: the answer does not arrive", test.from)
 		}
+	}
+}
+
+// TestOwnServerFirst has a server send to a client before the client does, with the ports of the client's connection.
+// The client's packets arrive nevertheless.
+func TestOwnServerFirst(t *testing.T) {
+	for _, test := range []struct{ from, service, there, back string }{
+		{"east1 pod2", "10.97.0.50:80", "east1 pod2: 10.50.0.2:40000 > 10.11.0.3:8080",
+			"east1 pod3: 10.97.0.50:80 > 10.50.0.2:40000"},
+		{"east2 pod2", "10.97.0.51:80", "east1 east2 pod2: 10.50.0.2:40000 > 10.11.1.3:8080",
+			"east2 east1 pod3: 10.97.0.51:80 > 10.50.0.2:40000"},
+	} {
+		c := cableOf(t, ownNodes(nil))
+		server := c.states[test.from[:5]].Pods[1]
+		p := c.request("east1 pod3", "10.97.0.50:80", oftest.TCP).Reply()
+		p.EthSrc, p.EthDst, p.IPSrc, p.SrcPort = server.MAC, gwMAC, server.IPs[0], 8080
+		for range 2 {
+			if w := c.send(test.from, p); w.String() != test.from[:5]+" dropped in Route" {
+				t.Errorf("%s: %s", test.from, w)
+			}
+		}
+		c.converse("east1 pod3", test.there, test.back, c.request("east1 pod3", test.service, oftest.TCP))
 	}
 }
 
@@ -257,6 +292,20 @@ func TestHostileOwn(t *testing.T) {
 	p.InPort, p.EthDst, p.TunSrc, p.TunDst = tunnelPort, InClusterMAC, eastTwo, eastOne
 	if r := outside.Send(p); len(r.Outputs) > 0 || r.Dropped != "ConntrackState" {
 		t.Errorf("a client in the connection of a machine outside: %s", r)
+	}
+	// Nor does such a machine continue the client's connection.
+	client := cableOf(t, map[string]State{"east1": ownNodes(nil)["east1"]}).nodes["east1"]
+	if first := client.Send(p); len(first.Outputs) != 1 {
+		t.Fatalf("a client: %s", first)
+	} else {
+		back = first.Outputs[0].Packet.Reply()
+	}
+	if back.InPort = 2; len(client.Send(back).Outputs) != 1 {
+		t.Error("a client gets no answer")
+	}
+	p.InPort, p.EthDst, p.TunSrc, p.TunDst = gatewayPort, podMACOne, netip.Addr{}, netip.Addr{}
+	if r := client.Send(p); len(r.Outputs) > 0 || r.Dropped != "ConntrackState" {
+		t.Errorf("a machine outside in the connection of a client: %s", r)
 	}
 	// Its own Pods have no Services, either.
 	c := cableOf(t, map[string]State{"east1": overlaps})
@@ -365,12 +414,13 @@ func TestOwnServersAreLazy(t *testing.T) {
 	s.Pods = s.Pods[:2]
 	s.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), func(f service.Frontend) bool { return f.Namespace == "c" })
 	without := s
-	without.Places, without.Networks = nil, nil
+	without.Places = map[string]tenant.Place{"default": {Known: true}, "a": {Known: true}}
+	without.Networks = nil
 	plain := flows(without)
 	extra := slices.DeleteFunc(flows(s), func(f string) bool { return slices.Contains(plain, f) })
-	// For each of two blocks of each network: one to admit, two back. Once for all: one for each address of the gateway
-	// port, and four for each version of IP. A flow of several networks is counted once.
-	if len(extra) != 4*3+2+8 {
+	// For each of two blocks of each network: one to admit, two back, one against new connections. Once for all: one for
+	// each address of the gateway port, and five for each version of IP. A flow of several networks is counted once.
+	if len(extra) != 4*4+2+10 {
 		t.Errorf("a Node of servers has %d further flows:\n%s", len(extra), strings.Join(extra, "\n"))
 	}
 	s.Pods, without.Pods = s.Pods[:0], s.Pods[:0]
@@ -541,7 +591,11 @@ func TestOwnPolicies(t *testing.T) {
 	again("the client may", near3, "")
 	pod("default", "pod2", "east1", "stranger", s.Pods[1].IPs...)
 	check("the client may not", true, true, false, true)
-	again("the client may not", near3, fmt.Sprint("egress rule-gone ", near3.rules[policy.Egress]))
+	gone := fmt.Sprint("egress rule-gone ", near3.rules[policy.Egress])
+	again("the client may not", near3, gone)
+	c.policy.Blocks.Delete(derive.Object{Name: "lease"})
+	c.engine.Pass()
+	again("the client may not, without its block", near3, gone)
 }
 
 // TestOwnServicesOnSwitch asks a real switch about requests of clients in networks of their own, and about answers.
@@ -572,7 +626,7 @@ func TestOwnServicesOnSwitch(t *testing.T) {
 		{"to a Pod of its network", tunnel(InClusterMAC, "10.50.0.18", "10.50.0.2"), newOne, "dropped in Classify"},
 		{"an answer", "ct_mark=0x5," + pod(2, "10.50.0.18", 40000), reply, "to tunnel 192.168.78.102 aa:bb:cc:dd:ee:ff"},
 		{"an answer of another connection", "ct_mark=0x1," + pod(2, "10.50.0.18", 40000), reply, "to gateway"},
-		{"no answer", "ct_mark=0x5," + pod(2, "10.50.0.18", 40000), newOne, "to gateway"},
+		{"no answer", "ct_mark=0x5," + pod(2, "10.50.0.18", 40000), newOne, "dropped in Route"},
 		{"an answer of a Service", "ct_mark=0x13," + tunnel(InClusterMAC, "10.11.1.3", "10.50.0.2"), reply, "to port 3"},
 		{"of no Service", "ct_mark=0x3," + tunnel(InClusterMAC, "10.11.1.3", "10.50.0.2"), reply, "dropped in Route"},
 		{"of a Service that stays in the network", "ct_mark=0x8000013," + tunnel(InClusterMAC, "10.11.1.3", "10.50.0.2"),

@@ -373,7 +373,7 @@ func (t *Services) balance(list []balanced) flow.Entries {
 	for _, b := range list {
 		for _, at := range b.at {
 			if b.shard == 0 {
-				e.Flows = append(append(append(e.Flows, b.untranslated(at)...), b.limit(at)...), b.enters(at)...)
+				e.Flows = slices.Concat(e.Flows, b.untranslated(at, t.base.Networks != nil), b.limit(at), b.enters(at))
 			}
 			e.Flows = append(e.Flows, b.choose(at, rate)...)
 		}

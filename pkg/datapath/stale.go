@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -28,16 +29,19 @@ func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
 
 // untranslatedTo finds connections to a Service's address that are not translated, because they began before the
 // Service existed. Until such a connection has an answer, the kernel reports it as new, although table Service cannot
-// translate it any more.
-func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort) []flow.Flow {
+// translate it any more. In a VirtualNetwork the address may be a Pod's, which no Service takes.
+func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort, networks bool) []flow.Flow {
 	if protocol != corev1.ProtocolUDP {
 		return nil
 	}
 	proto, port := portMatch(protocol, vip.Port())
+	match := []flow.Cond{proto, flow.IPDst(host(vip.Addr())), port}
+	if networks {
+		match = append(match, isVirtual.Is(0), isFirst.Is(0))
+	}
 	return []flow.Flow{
-		stale(ConntrackState, never, proto, flow.IPDst(host(vip.Addr())), port,
-			flow.CTState("-new+est-rel-rpl-inv+trk")),
-		stale(Egress, never, proto, flow.IPDst(host(vip.Addr())), port),
+		stale(ConntrackState, never, append(slices.Clone(match), flow.CTState("-new+est-rel-rpl-inv+trk"))...),
+		stale(Egress, never, match...),
 	}
 }
 

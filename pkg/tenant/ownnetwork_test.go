@@ -109,7 +109,8 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 		{"a further interface to a Service", Connection{Client: further, Server: plain, Service: shared},
 			"false n1 Pod a/web is in VirtualNetwork a/blue, where no Service answers"},
 		{"a Service with an endpoint outside", Connection{Client: web, Server: End{Kind: Outside}, Service: shared},
-			"true n1 "},
+			"true n1 Pod a/web is in VirtualNetwork a/blue, and the Service in the default network: servers outside of the " +
+				"Pods' networks see the Pod's Node"},
 		{"a Service of another cluster", Connection{Client: web, Server: End{Kind: Elsewhere}, Service: shared},
 			"false n1 Pod a/web is in VirtualNetwork a/blue: it reaches no Services of other clusters (docs/virtual"},
 		{"a Service whose endpoint is a Node's address", Connection{Client: web, Service: shared,

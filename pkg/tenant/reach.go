@@ -225,8 +225,12 @@ func (c Connection) fromVirtual() Decision {
 	default:
 		d.Allowed = true
 	}
-	if d.Allowed {
+	switch {
+	case d.Allowed && server.Kind == Pod:
 		d.Reason = client.words() + ", and the Service in the default network: servers see the Pod, and answer it"
+	case d.Allowed:
+		d.Reason = client.words() + ", and the Service in the default network: servers outside of the Pods' networks see " +
+			"the Pod's Node"
 	}
 	return d
 }
