@@ -325,15 +325,15 @@ func (s shared) limit(at address) []flow.Flow {
 	return flows
 }
 
-// untranslated finds UDP connections that were made to an address before its Service existed. In a cluster with
-// VirtualNetworks, packets in these are no such connections.
+// untranslated finds UDP connections that were made to an address before its Service existed. Pods of VirtualNetworks may
+// have external addresses.
 func (s shared) untranslated(at address, networks bool) (out []flow.Flow) {
 	if at.kind != service.NodePort {
-		return untranslatedTo(s.set.Protocol, at.vip, networks)
+		return untranslatedTo(s.set.Protocol, at.vip, networks && at.isExternal())
 	}
 	for _, ip := range at.nodes {
 		if at.clients != service.OtherClients && ip.Is4() == at.vip.Addr().Is4() {
-			out = append(out, untranslatedTo(s.set.Protocol, netip.AddrPortFrom(ip, at.vip.Port()), networks)...)
+			out = append(out, untranslatedTo(s.set.Protocol, netip.AddrPortFrom(ip, at.vip.Port()), false)...)
 		}
 	}
 	return out

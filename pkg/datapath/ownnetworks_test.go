@@ -42,9 +42,10 @@ func ownNodes(joins map[string][]string) map[string]State {
 	serviceOf(states, "a", "outside", "10.97.0.64:80", "192.0.2.1:8080")
 	serviceOf(states, "c", "isolated", "10.97.0.70:80", "10.11.1.6:8080")
 	serviceOf(states, "default", "hijack", "10.50.0.18:443", "10.11.0.3:8080")
+	hijack := frontend("hijack-udp", corev1.ProtocolUDP, "10.50.0.18:443", "10.11.0.3:8080")
+	hijack.Kind = service.ExternalIP
 	for node, s := range states {
-		s.Frontends = append(s.Frontends, frontend("dns", corev1.ProtocolUDP, "10.97.0.10:53", "10.11.1.3:5353"),
-			frontend("hijack-udp", corev1.ProtocolUDP, "10.50.0.18:443", "10.11.0.3:8080"), own)
+		s.Frontends = append(s.Frontends, frontend("dns", corev1.ProtocolUDP, "10.97.0.10:53", "10.11.1.3:5353"), hijack, own)
 		states[node] = s
 	}
 	return states

@@ -29,19 +29,21 @@ func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
 
 // untranslatedTo finds connections to a Service's address that are not translated, because they began before the
 // Service existed. Until such a connection has an answer, the kernel reports it as new, although table Service cannot
-// translate it any more. In a VirtualNetwork the address may be a Pod's, which no Service takes.
-func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort, networks bool) []flow.Flow {
+// translate it any more. A Pod may have the address, too (spec.externalIPs). Another Service leads connections to this
+// Pod that are translated, so their destination before that is compared as well. Nor are connections in a
+// VirtualNetwork meant, if its Pods may have the address (ofVirtual).
+func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort, ofVirtual bool) []flow.Flow {
 	if protocol != corev1.ProtocolUDP {
 		return nil
 	}
 	proto, port := portMatch(protocol, vip.Port())
-	match := []flow.Cond{proto, flow.IPDst(host(vip.Addr())), port}
-	if networks {
+	match := []flow.Cond{proto, flow.IPDst(host(vip.Addr())), port, trackedTo(vip.Addr())}
+	if ofVirtual {
 		match = append(match, isVirtual.Is(0), isFirst.Is(0))
 	}
 	return []flow.Flow{
 		stale(ConntrackState, never, append(slices.Clone(match), flow.CTState("-new+est-rel-rpl-inv+trk"))...),
-		stale(Egress, never, match...),
+		stale(Egress, never, append(match, flow.CTState("-rpl-inv+trk"))...),
 	}
 }
 

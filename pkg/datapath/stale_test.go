@@ -11,9 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -180,6 +182,31 @@ func TestUDPBeforeService(t *testing.T) {
 			n.sync(t)
 			answered("the endpoint is back")
 		})
+	}
+}
+
+// TestAddressOfAPod gives a UDP Service the address and port of a Pod's server (spec.externalIPs). Another Service
+// still leads clients of the same Node to the server, also with their further datagrams.
+func TestAddressOfAPod(t *testing.T) {
+	for _, row := range []struct{ vip, endpoint string }{
+		{"10.97.0.66:53", "10.11.0.3:5353"}, {"[fd97::66]:53", "[fd11::3]:5353"},
+	} {
+		s := outsideNode6(1, family.Dual)
+		claims := frontend("claims", corev1.ProtocolUDP, row.endpoint, strings.Replace(row.endpoint, "5353", "53", 1))
+		claims.Kind = service.ExternalIP
+		s.Frontends = append(s.Frontends, claims, frontend("leads", corev1.ProtocolUDP, row.vip, row.endpoint))
+		c := cableOf(t, map[string]State{"east1": s})
+		p := c.request("east1 pod1", row.vip, oftest.UDP)
+		for range 2 {
+			there := fmt.Sprintf("east1 pod2: %s > %s", netip.AddrPortFrom(p.IPSrc, p.SrcPort), row.endpoint)
+			w := c.send("east1 pod1", p)
+			if w.String() != there {
+				t.Fatalf("%s, want %s", w, there)
+			}
+			if back := c.send("east1 pod2", w.packet.Reply()); !strings.HasPrefix(back.String(), "east1 pod1: "+row.vip) {
+				t.Fatalf("the answer: %s", back)
+			}
+		}
 	}
 }
 
