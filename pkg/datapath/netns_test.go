@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,11 +265,25 @@ func (n namespace) dialWithin(limit time.Duration, network, address string) (net
 		if network == "sctp" {
 			c, err = dialSCTP(address, limit)
 		} else {
-			c, err = net.DialTimeout(versioned(network), address, limit)
+			c, err = dialFrom(int(20000+clientPorts.Add(1)%12000), versioned(network), address, limit)
 		}
 		return err
 	})
 	return c, err
+}
+
+// clientPorts counts the ports of clients. A client may connect to a Service and, from the same port, to an endpoint of
+// the Service. Both answers would have the same addresses and ports, and the kernel's datapath refuses the later
+// connection for as long as it remembers the earlier one. So each connection gets a port of its own, below the ports
+// that the system assigns.
+var clientPorts atomic.Uint32
+
+func dialFrom(port int, network, address string, limit time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{Port: port}}
+	if strings.HasPrefix(network, "udp") {
+		d.LocalAddr = &net.UDPAddr{Port: port}
+	}
+	return d.Dial(network, address)
 }
 
 // ask connects, sends two lines one after the other and returns the answer, which must be the same both times. The

@@ -325,8 +325,8 @@ func (s shared) limit(at address) []flow.Flow {
 	return flows
 }
 
-// untranslated finds UDP connections that were made to an address before its Service existed. Pods of VirtualNetworks may
-// have external addresses.
+// untranslated finds UDP connections that were made to an address before its Service existed. Pods of VirtualNetworks
+// may have external addresses.
 func (s shared) untranslated(at address, networks bool) (out []flow.Flow) {
 	if at.kind != service.NodePort {
 		return untranslatedTo(s.set.Protocol, at.vip, networks && at.isExternal())
