@@ -255,4 +255,15 @@ func TestWhyOwnNetwork(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, have, want)
 		}
 	}
+	// Another Node gets the Pod's address. The Pod has no Services then, and the switch answers the same.
+	a.world.nodes["node-9"] = testNode("node-9", "192.168.78.109", "10.50.1.0/24")
+	a.settle()
+	for query, want := range map[string]string{
+		"from=default/own&to=b/shared":            "denied, traced",
+		"from=default/own&to=default/far&port=80": "allowed at node-2",
+	} {
+		if have := a.network(query + "&family=ipv4"); have != want {
+			t.Errorf("with an address of another Node, %s: %q, want %q", query, have, want)
+		}
+	}
 }

@@ -72,6 +72,9 @@ func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 			out.Name = "the unknown Pod at " + e.ip.String()
 		}
 		out.Kind, out.Place, out.First = tenant.Pod, a.placeIn(e.network), e.first
+		if e.first {
+			out.Taken, _ = a.tables.flows.TakenOf([]netip.Addr{e.ip})
+		}
 	case e.Kind == "Pod":
 		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
 	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):

@@ -116,11 +116,35 @@ func (t *ownTables) isTaken(r *derive.Reader, p netip.Prefix) bool {
 	return slices.ContainsFunc(taken, p.Overlaps)
 }
 
-// serves reports whether a Pod is in a network of its own, and has Services there. It has no Services while another
-// owner has its address.
-func (t *ownTables) serves(r *derive.Reader, pod Pod) bool {
-	return t != nil && pod.First &&
-		!slices.ContainsFunc(pod.IPs, func(ip netip.Addr) bool { return t.isTaken(r, host(ip)) })
+// services reports whether a Pod is in a network of its own, and has Services there. It has no Services while another
+// owner has its address, or while its network is closed. The range of the other owner is returned.
+func (t *ownTables) services(r *derive.Reader, pod Pod, place tenant.Place) (has bool, taken netip.Prefix) {
+	if t == nil || !pod.First {
+		return false, taken
+	}
+	ranges, _ := derive.Get(r, t.taken, Self)
+	taken, found := takenOf(ranges, pod.IPs)
+	return !found && !place.Closed(), taken
+}
+
+// takenOf returns the first range that has one of a Pod's addresses.
+func takenOf(ranges []netip.Prefix, ips []netip.Addr) (netip.Prefix, bool) {
+	at := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return slices.ContainsFunc(ips, p.Contains) })
+	if at < 0 {
+		return netip.Prefix{}, false
+	}
+	return ranges[at], true
+}
+
+// TakenOf returns the range of another owner that has an address of a Pod whose own network is a VirtualNetwork. Such a
+// Pod has no Services. It answers on Nodes with Pods in such networks; others do not know.
+func (t *Tables) TakenOf(ips []netip.Addr) (netip.Prefix, bool) {
+	own := t.tenants.own
+	if own == nil {
+		return netip.Prefix{}, false
+	}
+	ranges, _ := own.taken.Get(Self)
+	return takenOf(ranges, ips)
 }
 
 // confines reports whether the Services of a Namespace lead Pods in networks of their own to these networks alone.

@@ -237,6 +237,7 @@ func TestHostileOwn(t *testing.T) {
 	overlaps := ownNodes(nil)["east1"]
 	overlaps.RemoteNodes = append(slices.Clone(overlaps.RemoteNodes), RemoteNode{Name: "late",
 		Address: addrOf("192.168.78.109"), PodCIDRs: []netip.Prefix{rangeOf("10.50.0.0/24")}})
+	overlaps.Pods = slices.DeleteFunc(slices.Clone(overlaps.Pods), func(p Pod) bool { return p.First })
 	for _, test := range []struct {
 		name     string
 		state    State
@@ -308,11 +309,51 @@ func TestHostileOwn(t *testing.T) {
 	if r := client.Send(p); len(r.Outputs) > 0 || r.Dropped != "ConntrackState" {
 		t.Errorf("a machine outside in the connection of a client: %s", r)
 	}
-	// Its own Pods have no Services, either.
-	c := cableOf(t, map[string]State{"east1": overlaps})
-	if w := c.send("east1 pod3", c.request("east1 pod3", "10.97.0.50:80", oftest.TCP)); w.String() !=
-		"east1 dropped in Tenant" {
-		t.Errorf("with an address that another Node has: %s", w)
+}
+
+// TestOwnServicesEnd has connections of a Pod to Services, after another Node has got its range, and after its network
+// is gone. No packet of the Pod leaves its network any more, and the Pod is reported if its address is another's.
+func TestOwnServicesEnd(t *testing.T) {
+	taken, gone := ownNodes(nil)["east1"], ownNodes(nil)["east1"]
+	taken.RemoteNodes = append(slices.Clone(taken.RemoteNodes), RemoteNode{Name: "late",
+		Address: addrOf("192.168.78.109"), PodCIDRs: []netip.Prefix{rangeOf("10.50.0.0/24")}})
+	gone.Networks = maps.Clone(gone.Networks)
+	maps.DeleteFunc(gone.Networks, func(k derive.Object, _ tenant.VirtualNetwork) bool { return k.Name == "blue" })
+	for _, test := range []struct {
+		name     string
+		later    State
+		problems string
+	}{
+		{"another Node has the range", taken, "it reaches no Services, nor cluster DNS: VirtualNetwork a/blue " +
+			"has an address that is in range 10.50.0.0/24"},
+		{"the network is gone", gone, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := cableOf(t, ownNodes(nil))
+			p := c.request("east1 pod3", "10.97.0.50:80", oftest.TCP)
+			back := c.send("east1 pod3", p).packet.Reply()
+			if w := c.send("east1 pod2", back); !strings.HasPrefix(w.String(), "east1 pod3") {
+				t.Fatalf("before: %s", w)
+			}
+			entries, problems := Plan(test.later)
+			var words []string
+			for _, one := range problems {
+				words = append(words, one.String())
+			}
+			if all := strings.Join(words, "\n"); !strings.Contains(all, test.problems) || (all == "") != (test.problems == "") {
+				t.Errorf("problems %q, want one with %q", words, test.problems)
+			}
+			if err := c.nodes["east1"].Replace(slices.Collect(maps.Values(entries))...); err != nil {
+				t.Fatal(err)
+			}
+			if w := c.send("east1 pod3", p); w.String() != "east1 dropped in Tenant" {
+				t.Errorf("the connection: %s", w)
+			}
+			p.SrcPort++
+			if w := c.send("east1 pod3", p); !strings.HasPrefix(w.String(), "east1 dropped in ") {
+				t.Errorf("a new one: %s", w)
+			}
+		})
 	}
 }
 

@@ -35,13 +35,14 @@ type podTables struct {
 // servedPod returns the flows of the Pod at a port.
 func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
 	pod, _ := derive.Get(r, t.base.Pods, port)
-	p := nodePod{t.base.self(r), pod, t.tenants.own.serves(r, pod)}
+	p := nodePod{node: t.base.self(r), pod: pod}
 	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 	if problems := t.base.refused(r, localPod(port), object, pod.claims()); problems != nil {
 		return ServedPod{Pod: pod}, problems
 	}
 	identity := t.identity(r, port, pod)
 	place := t.tenants.placeAt(r, pod)
+	p.services, p.taken = t.tenants.own.services(r, pod, place)
 	if place.Closed() {
 		identity.number = unknownIdentity
 	}
@@ -74,8 +75,10 @@ func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []p
 type nodePod struct {
 	node Node
 	pod  Pod
-	// services is set for a first interface in a VirtualNetwork that has Services.
+	// services is set for a first interface in a VirtualNetwork that has Services. If another owner
+	// has its address, it has no Services, and taken is the range of that owner.
 	services bool
+	taken    netip.Prefix
 }
 
 // firstPodMeter is above the meters of packets to the agent. The meter of a Pod is firstPodMeter plus the number of the

@@ -21,4 +21,11 @@ var (
 		Cause:  "The address of a Gateway is not usable. The Gateway is ignored.",
 		Remedy: "Correct the address of its Node, or the annotation multicluster.antrea.io/gateway-ip there.",
 	})
+
+	reasonNoServices = reasons.New(reasons.Row{
+		Name: "NoServices", Objects: "Pod", Shown: reasons.Problem, Level: reasons.Error,
+		Cause: "The Pod's own network is a VirtualNetwork, and its address is in a range that Nodes, Services or another " +
+			"cluster have got since. Services do not answer it.",
+		Remedy: "Change that range, or run the Pod in a VirtualNetwork with another Subnet.",
+	})
 )

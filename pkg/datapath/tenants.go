@@ -182,8 +182,9 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 	if !t.servesTenants(r) {
 		return flow.Entries{Flows: flows}, nil
 	}
-	flows = append(flows, tenantBase(n)...)
-	if t.entersVirtual(r) {
+	virtual := t.entersVirtual(r)
+	flows = append(flows, tenantBase(n, virtual)...)
+	if virtual {
 		flows = append(flows, aroundServices())
 	}
 	for _, cidr := range t.otherClusters(r) { // they are not outside
@@ -204,8 +205,9 @@ func (t *tenantTables) otherClusters(r *derive.Reader) (ranges []netip.Prefix) {
 	return slices.Compact(slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare))
 }
 
-// tenantBase returns these flows, but for ranges of other clusters.
-func tenantBase(n Node) []flow.Flow {
+// tenantBase returns these flows, but for ranges of other clusters. With virtual they do not let packets of a Pod leave
+// its VirtualNetwork if it has no Services, or has them no more.
+func tenantBase(n Node, virtual bool) []flow.Flow {
 	tenants := isTenant.Is(1)
 	flows := []flow.Flow{
 		{Table: Tenant},
@@ -215,10 +217,14 @@ func tenantBase(n Node) []flow.Flow {
 		return atTenant(n.toGateway(priority, 0, append(match, tenants)...))
 	}
 	for _, ip := range versions(n.Families) {
+		toService := []flow.Cond{ip, tenants, flow.CTState("-rpl+trk"), markService.Is(1), markTenant.Is(0)}
+		if virtual {
+			toService = append(toService, isVirtual.Is(0))
+		}
 		flows = append(flows,
 			flow.Flow{
 				Table: Route, Priority: shares,
-				Match:   flow.All(ip, tenants, flow.CTState("-rpl+trk"), markService.Is(1), markTenant.Is(0)),
+				Match:   flow.All(toService...),
 				Actions: flow.Do(flow.Load(inTenant, 0), flow.Load(mayLeave, 0), flow.Resubmit(Route)),
 			},
 			// These are replies to the Pod's own Node, and to clients outside of the Pods' network, whose packets come through
@@ -443,6 +449,12 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 		}
 		ps.Add(problem.About("Pod", p.pod.Namespace, p.pod.Name), "spec.containers.ports.hostPort", reasonHostPortNotServed,
 			message)
+	}
+	if p.taken.IsValid() {
+		ps.Add(problem.About("Pod", p.pod.Namespace, p.pod.Name), "status.podIPs", reasonNoServices, "it reaches no "+
+			"Services, nor cluster DNS: VirtualNetwork "+p.pod.Network.String()+" has an address that is in range "+
+			p.taken.String()+" of this or another cluster: give that cluster another range, or create a Subnet and a "+
+			"VirtualNetwork with another one, and the Pod again in it")
 	}
 	return ServedPod{Pod: p.pod, Served: true, Closed: place.Closed() || identity.number == unknownIdentity,
 		Entries: flow.Entries{Flows: flows, Meters: p.meters()}}, ps

@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -88,6 +89,8 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 	red := End{Kind: Pod, Name: "Pod a/red", Node: "n2", Place: in("red", 2), First: true}
 	further := web
 	further.First = false
+	taken := web
+	taken.Taken = netip.MustParsePrefix("10.50.0.0/24")
 	plain := End{Kind: Pod, Name: "Pod b/db", Node: "n1", Place: Place{Known: true}}
 	shared := &Place{Known: true}
 	for _, row := range []struct {
@@ -124,6 +127,10 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 			"true n2 both Pods are in VirtualNetwork a/blue"},
 		{"one that leads to the default network", Connection{Client: web, Server: plain, Service: shared, Inside: true},
 			"false n1 Pod a/web is in VirtualNetwork a/blue, and the Service is of an isolated Namespace, or of"},
+		{"a Service, with an address that another Node has", Connection{Client: taken, Server: plain, Service: shared},
+			"false n1 Pod a/web is in VirtualNetwork a/blue, whose address is in range 10.50.0.0/24 of this or another " +
+				"cluster: it reaches no Services"},
+		{"its network, with such an address", Connection{Client: taken, Server: far}, "true n2 both Pods are in"},
 		{"outside", Connection{Client: web, Server: End{Kind: Outside}}, "false n1 Pod a/web is in VirtualNetwork a/blue:"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

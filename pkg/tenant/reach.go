@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -29,6 +30,8 @@ type End struct {
 	Place Place  // of a Pod's Namespace, or of the VirtualNetwork of its interface
 	// First is set for a Pod whose first interface is in the VirtualNetwork of Place.
 	First bool
+	// Taken is the range of another owner that has the address of such a Pod. Then the Pod has no Services.
+	Taken netip.Prefix
 	// Cluster is the ID of the cluster that an end elsewhere is in, if it is known.
 	Cluster string
 }
@@ -208,6 +211,9 @@ func (c Connection) fromVirtual() Decision {
 	client, server := c.Client, c.Server
 	d := Decision{Node: server.Node}
 	switch {
+	case client.Taken.IsValid():
+		d.Node, d.Reason = client.Node, client.words()+", whose address is in range "+client.Taken.String()+" of this or "+
+			"another cluster: it reaches no Services"+document
 	case server.Kind == Elsewhere:
 		d.Node, d.Reason = client.Node, client.words()+": it reaches no Services of other clusters"+document
 	case server.Kind == Inside && server.Node != client.Node:
