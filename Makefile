@@ -25,7 +25,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests release release-check lab-binaries packages modules demo demo-up demo-down check test test-all test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
+.PHONY: help build images next push manifests release release-check lab-binaries packages modules demo demo-up demo-down check test test-all test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel openvswitch agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -168,6 +168,12 @@ page: packages ## build the page of the map from web/ into pkg/observe/ui/dist
 	@build/packages $(PAGE)
 	@$(STAGE) "npm packages" npm --prefix web ci --ignore-scripts
 	@node web/build.mjs
+
+DEBIAN ?= sid
+openvswitch: packages lab-binaries modules ## run the tests of OpenFlow, bridges and packets with Open vSwitch of another suite of Debian: DEBIAN (sid)
+	@$(STAGE) "Open vSwitch of $(DEBIAN)" go run ./build/openvswitch $(DEBIAN) $(CACHE)/openvswitch-$(DEBIAN)
+	@export PATH="$(CACHE)/openvswitch-$(DEBIAN)/bin:$$PATH" OVS_PKGDATADIR="$(CACHE)/openvswitch-$(DEBIAN)/share"; ovs-vswitchd --version | head -1; \
+		go test -count=1 -timeout 30m ./pkg/openflow/... ./pkg/ovs/... ./pkg/datapath ./pkg/agent
 
 agnhost: lab-binaries images # the server of other people's suites, and its image
 	@build/lab-binaries $(CACHE) $(BIN) agnhost

@@ -195,8 +195,9 @@ func TestPlanEncryptedUserspace(t *testing.T) {
 	if have := fmt.Sprint(d.Host.Egress); have != "[{eth1 [240.0.0.0/4 10.98.0.0/32]}]" {
 		t.Errorf("kept off the network: %s", have)
 	}
+	// With a source in no subnet of the next hop, Open vSwitch 3.5 would ignore it.
 	route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Gateway: betweenClusters.hop,
-		Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")}
+		Link: betweenClusters.name}
 	if !slices.Contains(d.Host.Routes, route) {
 		t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 	}

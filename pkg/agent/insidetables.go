@@ -175,7 +175,13 @@ func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 				if slices.Contains(tunnels.Unused, to) {
 					continue
 				}
-				d.Routes = append(d.Routes, hostnet.Route{Dst: to, Gateway: hop, Link: l.name, Source: tunnels.baseTo(to)})
+				route := hostnet.Route{Dst: to, Gateway: hop, Link: l.name, Source: tunnels.baseTo(to)}
+				if hop.IsValid() {
+					// The switch alone uses the route, and its flows set the source. Open vSwitch 3.5 and later ignores a route
+					// whose source is in no subnet of the next hop.
+					route.Source = netip.Addr{}
+				}
+				d.Routes = append(d.Routes, route)
 				ends.Peers = append(ends.Peers, to.Addr())
 			}
 		}

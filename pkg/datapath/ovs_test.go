@@ -37,7 +37,7 @@ func startOVS(t testing.TB, netns string) *openVSwitch {
 	}
 	o := &openVSwitch{dir: dir, netns: netns}
 	db := filepath.Join(dir, "conf.db")
-	o.run(t, "", "ovsdb-tool", "create", db, "/usr/share/openvswitch/vswitch.ovsschema")
+	o.run(t, "", "ovsdb-tool", "create", db, ovstest.Schema())
 	o.daemon(t, "", "ovsdb-server", db, "--remote=punix:"+filepath.Join(dir, "db.sock"))
 	o.vsctl(t, "--no-wait", "init")
 	switch {

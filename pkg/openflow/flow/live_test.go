@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // startOVS runs an ovs-vswitchd of its own with one dummy bridge, br0, and returns its run
@@ -51,7 +53,7 @@ func startOVS(t testing.TB) string {
 		})
 	}
 	db := filepath.Join(dir, "conf.db")
-	run("ovsdb-tool", "create", db, "/usr/share/openvswitch/vswitch.ovsschema")
+	run("ovsdb-tool", "create", db, ovstest.Schema())
 	sock := "unix:" + filepath.Join(dir, "db.sock")
 	start("ovsdb-server", db, "--remote=p"+sock, "--unixctl="+filepath.Join(dir, "db.ctl"),
 		"--log-file="+filepath.Join(dir, "db.log"))

@@ -32,7 +32,14 @@ func TestActionBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	differs(t, "parse-actions", ours, strings.Split(strings.TrimSuffix(out, "\n\n"), "\n\n"))
+	theirs := strings.Split(strings.TrimSuffix(out, "\n\n"), "\n\n")
+	for i, text := range theirs {
+		// dp_hash has two numbers. Open vSwitch 3.5 writes the older one, and prints the bytes that differ.
+		if first, _, _ := strings.Cut(text, "\n"); strings.Contains(first, "NXM_NX_DP_HASH") {
+			theirs[i] = first
+		}
+	}
+	differs(t, "parse-actions", ours, theirs)
 }
 
 // TestOldActionBytes has actions of OpenFlow 1.1, and of Nicira, that Open vSwitch still accepts but does not write.

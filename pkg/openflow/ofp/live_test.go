@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // startSwitch runs an ovs-vswitchd of its own with the dummy bridge br0, whose ports are p1 and
@@ -50,7 +52,7 @@ func startSwitch(t *testing.T) (dir string, vsctl func(args ...string)) {
 		}
 	}
 	sock := "unix:" + filepath.Join(dir, "db.sock")
-	run("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	run("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), ovstest.Schema())
 	start("db.sock", "ovsdb-server", filepath.Join(dir, "conf.db"), "--remote=p"+sock,
 		"--unixctl="+filepath.Join(dir, "db.ctl"), "-vconsole:off", "-vsyslog:off")
 	run("ovs-vsctl", "--db="+sock, "--no-wait", "init")

@@ -96,10 +96,16 @@ func (s *Switch) LoseDatabase() {
 	s.create()
 }
 
+// Schema returns the file with the definition of the switch's database. As for Open vSwitch's programs, OVS_PKGDATADIR
+// names its directory.
+func Schema() string {
+	return filepath.Join(cmp.Or(os.Getenv("OVS_PKGDATADIR"), "/usr/share/openvswitch"), "vswitch.ovsschema")
+}
+
 // create makes an empty database and starts both daemons.
 func (s *Switch) create() {
 	s.t.Helper()
-	s.run("ovsdb-tool", "create", filepath.Join(s.dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	s.run("ovsdb-tool", "create", filepath.Join(s.dir, "conf.db"), Schema())
 	s.StartDatabase()
 	s.Vsctl("--no-wait", "init")
 	s.StartDaemon()
