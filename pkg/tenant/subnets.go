@@ -366,12 +366,17 @@ func (g *Ranges) Add(one Reserved) {
 }
 
 // Meets returns what has a range that overlaps this one.
-func (g Ranges) Meets(p netip.Prefix) (string, bool) {
+func (g Ranges) Meets(p netip.Prefix) (string, bool) { return g.MeetsOther(p, "") }
+
+// MeetsOther is Meets without the ranges of one owner.
+func (g Ranges) MeetsOther(p netip.Prefix, owner string) (string, bool) {
 	from, to := g.around(p)
-	if from == to {
-		return "", false
+	for _, one := range g[from:to] {
+		if one.What != owner {
+			return one.What, true
+		}
 	}
-	return g[from].What, true
+	return "", false
 }
 
 // subnet returns a Subnet with its VirtualNetwork.
