@@ -135,24 +135,36 @@ func router(namespace, name, kind, imports, from string) *contrailv4.VirtualNetw
 // centralLines returns the due writes and the joins of a central cluster with the members east and west, sorted.
 func centralLines(objects ...client.Object) []string { return centralLinesIf(true, objects...) }
 
-func centralLinesIf(on bool, objects ...client.Object) (out []string) {
+func centralLinesIf(on bool, objects ...client.Object) []string {
 	t := newTablesOf(on)
 	var area, around []client.Object
 	for _, a := range announced("east", "west") {
 		area = append(area, a)
 	}
 	for _, o := range objects {
-		switch o.(type) {
-		case *configplanev1alpha1.Kubemanager, *corev1.Namespace, *contrailv4.VirtualNetwork,
-			*contrailv4.VirtualNetworkRouter:
+		if isAround(o) {
 			around = append(around, o)
-		default:
+		} else {
 			area = append(area, o)
 		}
 	}
 	t.kinds.Fill(area...)
 	t.around.Fill(around...)
 	t.engine.Pass()
+	return t.centralLines()
+}
+
+// isAround reports whether an object is outside of the Common Area.
+func isAround(o client.Object) bool {
+	switch o.(type) {
+	case *configplanev1alpha1.Kubemanager, *corev1.Namespace, *contrailv4.VirtualNetwork,
+		*contrailv4.VirtualNetworkRouter:
+		return true
+	}
+	return false
+}
+
+func (t *tables) centralLines() (out []string) {
 	for kind, steps := range map[string]*derive.Table[derive.Object, *copyStep]{
 		"Namespace": t.central.namespaceSteps, "VirtualNetwork": t.central.virtualSteps} {
 		for _, row := range steps.All() {
