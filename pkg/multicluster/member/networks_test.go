@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -501,6 +503,75 @@ func TestNetworksWithRealAPIServers(t *testing.T) {
 	w.networkImportsAre("deleted, and another one made", "d=1 selectors 1 with []", foreign)
 	w.delete(w.member, clusterSet(""))
 	w.networkImportsAre("the ClusterSet is left", foreign)
+}
+
+// TestVirtualNetworksWithRealAPIServers exports the VirtualNetworks of an isolated Namespace, with the rights of the
+// member's role, and imports the network of one.
+func TestVirtualNetworksWithRealAPIServers(t *testing.T) {
+	w, _ := newParallelWorld(t)
+	token := w.token()
+	set := clusterSet(w.leaderConfig.Host)
+	set.Annotations = map[string]string{multicluster.AnnotationCentral: "true"}
+	shop := &corev1.Namespace{ObjectMeta: meta("", "shop")}
+	shop.Labels = map[string]string{"core.juniper.net/isolated-namespace": "true"}
+	network := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "core.contrail.juniper.net/v4",
+		"kind": "VirtualNetwork", "metadata": map[string]any{"namespace": "shop", "name": "blue",
+			"labels": map[string]any{"net": "blue"}},
+		"spec": map[string]any{"v4SubnetReference": map[string]any{"name": "blue"}}}}
+	w.create(w.member, set, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"),
+		Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}}, shop, network)
+	w.startMember()
+	exported := func(step, want string) {
+		t.Helper()
+		w.eventually(step, func(ctx context.Context) error {
+			re := export("east" + multicluster.NamespacesSuffix)
+			if err := w.leader.Get(ctx, client.ObjectKeyFromObject(re), re); err != nil {
+				return err
+			}
+			list, err := exportcheck.ReadNamespaces(re.Spec.Raw.Data)
+			have := ""
+			for _, n := range list.Namespaces {
+				for _, v := range n.VirtualNetworks {
+					have += fmt.Sprintf("%s/%s %v %v", n.Name, v.Name, v.UID == network.GetUID(), v.CIDRs)
+				}
+			}
+			if err != nil || have != want {
+				return fmt.Errorf("have %q, want %q: %w", have, want, err)
+			}
+			return nil
+		})
+	}
+	exported("a VirtualNetwork", "shop/blue true []")
+	w.create(w.member, leaseOf("lease", "shop", "blue", "10.50.0.0/24", false))
+	exported("its range", "shop/blue true [10.50.0.0/24]")
+
+	n := tenantNetwork("km-shop.blue", 0)
+	w.create(w.leader, n)
+	n.Status = tombolov1alpha1.TenantNetworkStatus{Number: 7, State: tombolov1alpha1.StateSuccess,
+		Namespace: &tombolov1alpha1.NamespaceOfCluster{ClusterID: "east",
+			NamespaceReference: tombolov1alpha1.NamespaceReference{Name: "shop", UID: shop.UID}},
+		VirtualNetwork: &tombolov1alpha1.VirtualNetworkReference{Name: "blue", UID: network.GetUID()},
+		CIDRs:          []string{"10.50.0.0/24"},
+		Joined: []tombolov1alpha1.JoinedNetwork{{Name: "red", Number: 8, ClusterIDs: []string{"west"},
+			CIDRs: []string{"10.60.0.0/24"}}}}
+	if err := w.leader.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("its network", func(ctx context.Context) error {
+		have := &tombolov1alpha1.TenantNetworkImport{}
+		if err := w.member.Get(ctx, client.ObjectKey{Name: n.Name}, have); err != nil {
+			return err
+		}
+		want := tombolov1alpha1.TenantNetworkImportSpec{Number: 7, Namespace: &n.Status.Namespace.NamespaceReference,
+			VirtualNetwork: n.Status.VirtualNetwork, Joined: n.Status.Joined}
+		if !reflect.DeepEqual(have.Spec, want) {
+			return fmt.Errorf("have %+v, want %+v", have.Spec, want)
+		}
+		return nil
+	})
+	w.delete(w.member, network)
+	exported("the VirtualNetwork is gone", "")
+	w.eventually("the member rests", w.atRest)
 }
 
 // TestLeaderWithoutNetworks joins a leader whose Role for members does not allow the kind, like Antrea's. The member
