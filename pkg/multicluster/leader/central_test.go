@@ -428,7 +428,7 @@ func TestCentralVirtualNetworks(t *testing.T) {
 		}(), withNetwork(listed("west", "b"), "red", red))),
 			[]string{"uid-west-b-red [10.60.0.0/24]" + withAll}, "delete"},
 		{"a user's VirtualNetwork", of(slice(users), lists(blue, red)), []string{"network km-e-east-a/blue " +
-			`{"ipFamilies":null,"observation":"metadata.name: it is no copy, so VirtualNetwork a/blue of cluster east has none`},
+			`{"ipFamilies":null,"observation":"metadata.name: it is no copy, so VirtualNetwork a/blue of cluster east has no copy`},
 			"TenantNetwork km-e-east-a.blue"},
 		{"a user's VirtualNetwork of another name", of(old, young, lists(blue, red), slice(&contrailv4.VirtualNetwork{
 			ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "green"}})), []string{

@@ -360,7 +360,7 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	case virtual != nil && !have.Copy:
 		fails = true
 		ps.Add(about, "metadata.name", reasonNameTaken, "it is no copy, so VirtualNetwork "+of.Name+"/"+k.Name+" of cluster "+
-			of.ClusterID+" has none, and joins nothing: delete it")
+			of.ClusterID+" has no copy, and joins nothing: delete it")
 	case of.Kept:
 		want.VirtualNetworkNetworkID, want.IPFamilies = have.Status.VirtualNetworkNetworkID, have.Status.IPFamilies
 	case made == nil: // its TenantNetwork is made first
