@@ -470,7 +470,7 @@ func TestRefuseSubnets(t *testing.T) {
 		{"east", "10.0.0.0/8", "is reserved for cluster west"},
 		{"west", "10.50.0.0/24", "is not among the addresses that cluster west may announce"},
 		{"east", "8.8.4.0/24", "is not private"}, {"east", "2001:db8::/64", "is not private"},
-		{"east", "127.0.0.0/8", "never routed"}, {"east", "fc00::/8", "too large"},
+		{"east", "127.0.0.0/8", "never routed"}, {"east", "fd00::/8", "too large"},
 	} {
 		err := refuse(row.cluster, netip.MustParsePrefix(row.subnet))
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
