@@ -389,7 +389,13 @@ func TestCentralVirtualNetworks(t *testing.T) {
 		none    string // no line has it
 	}{
 		{"listed", of(lists(blue, red)), []string{"create VirtualNetwork km-e-east-a/blue net=blue tombolo.io/copy=east",
-			"create TenantNetwork km-e-east-a.blue", "create TenantNetwork km-w-west-b.red"}, "kubernetes.io/x"},
+			"create VirtualNetwork km-w-west-b/red"}, "kubernetes.io/x"},
+		{"listed, and the copy is there", of(old[:1], lists(blue, red)), []string{"create TenantNetwork km-e-east-a.blue"},
+			"create TenantNetwork km-w"},
+		{"somebody deletes the copy", of(old[1:], lists(blue, red)), []string{"create VirtualNetwork km-e-east-a/blue"},
+			"TenantNetwork km-e-east-a.blue of east/a uid-east-a joined"},
+		{"somebody deletes the copy: its network stays", of(old[1:], lists(blue, red)), nil,
+			"delete TenantNetwork km-e-east-a.blue"},
 		{"joined", both, []string{"TenantNetwork km-w-west-b.red of west/b uid-west-b network red uid-west-b-red " +
 			"[10.60.0.0/24]" + withAll,
 			"TenantNetwork km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east] joined with km-e-east-a.blue in " +

@@ -29,7 +29,7 @@ type centralSteps struct {
 	*central
 	networks *networks
 	crowded  *derive.Table[derive.Name, bool] // clusters with too many copies, also these that terminate
-	crammed  *derive.Table[derive.Name, bool] // clusters with too many copies of VirtualNetworks, the same
+	crammed  *derive.Table[derive.Name, bool] // the same of copies of VirtualNetworks
 
 	managerSteps   *derive.Table[derive.Object, statusStep]
 	namespaceSteps *derive.Table[derive.Object, *copyStep]
@@ -312,9 +312,9 @@ func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep
 	have, _ := derive.Get(r, s.networks.networks, k)
 	of := s.ofTenantNetwork(k, r)
 	wanted := of != nil && s.isLive(of.Key.Namespace, r)
-	if wanted && of.Virtual != nil { // an object of a user may have the name of the copy
+	if wanted && of.Virtual != nil { // the copy is made first, unless an object of a user has its name
 		object, _ := derive.Get(r, s.virtual, of.Key)
-		wanted = object == nil || object.Copy
+		wanted = object == nil && have != nil || object != nil && object.Copy
 	}
 	switch {
 	case wanted && have == nil:
