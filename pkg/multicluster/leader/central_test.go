@@ -390,7 +390,7 @@ func TestCentralVirtualNetworks(t *testing.T) {
 	}{
 		{"listed", of(lists(blue, red)), []string{"create VirtualNetwork km-e-east-a/blue net=blue tombolo.io/copy=east",
 			"create VirtualNetwork km-w-west-b/red"}, "kubernetes.io/x"},
-		{"listed, and the copy is there", of(old[:1], lists(blue, red)), []string{"create TenantNetwork km-e-east-a.blue"},
+		{"with a copy", of(old[:1], lists(blue, red)), []string{"create TenantNetwork km-e-east-a.blue"},
 			"create TenantNetwork km-w"},
 		{"somebody deletes the copy", of(old[1:], lists(blue, red)), []string{"create VirtualNetwork km-e-east-a/blue"},
 			"TenantNetwork km-e-east-a.blue of east/a uid-east-a joined"},
@@ -434,7 +434,7 @@ func TestCentralVirtualNetworks(t *testing.T) {
 		}(), withNetwork(listed("west", "b"), "red", red))),
 			[]string{"uid-west-b-red [10.60.0.0/24]" + withAll}, "delete"},
 		{"a user's VirtualNetwork", of(slice(users), lists(blue, red)), []string{"network km-e-east-a/blue " +
-			`{"ipFamilies":null,"observation":"metadata.name: it is no copy, so VirtualNetwork a/blue of cluster east has no copy`},
+			`{"ipFamilies":null,"observation":"metadata.name: it is no copy, so VirtualNetwork a/blue of cluster east`},
 			"TenantNetwork km-e-east-a.blue"},
 		{"a user's VirtualNetwork of another name", of(old, young, lists(blue, red), slice(&contrailv4.VirtualNetwork{
 			ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "green"}})), []string{
