@@ -27,7 +27,8 @@ const LabelCopy = "tombolo.io/copy"
 
 // Annotations of copies.
 const (
-	// AnnotationCopyOf on a copy has the cluster ID and the name of the original Namespace, as in west/shop.
+	// AnnotationCopyOf on a copy has the cluster ID and the name of the original Namespace, as in west/shop. On the copy
+	// of a VirtualNetwork the name of the VirtualNetwork follows, as in west/shop/blue.
 	AnnotationCopyOf = "tombolo.io/copy-of"
 	// AnnotationCopiedLabels on a copy lists the labels that come from the original Namespace. The leader's controller
 	// does not change other labels.

@@ -286,7 +286,7 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 				", whose Subnet was deleted"})
 		}
 	}
-	taken := newRanges(reserved)
+	taken := NewRanges(reserved)
 	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, SubnetFacts]) int {
 		if leased[a.Value.UID] != leased[b.Value.UID] {
 			if leased[a.Value.UID] {
@@ -300,7 +300,7 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 		if !row.Value.Range.CIDR.IsValid() {
 			continue
 		}
-		other, refused := taken.meets(row.Value.Range.CIDR)
+		other, refused := taken.Meets(row.Value.Range.CIDR)
 		switch {
 		case refused:
 			out[row.Key] = refusal{reasonOverlap, " overlaps " + other + ", so no Pod gets an address of it: create another " +
@@ -312,7 +312,7 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 				"them, or have an operator add the range to tenantNetworks.subnetCIDRs in antrea-agent.conf"}
 		}
 		if !refused || leased[row.Value.UID] {
-			taken.add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
+			taken.Add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
 		}
 	}
 	return out, nil
@@ -329,12 +329,12 @@ func rangesText(list []netip.Prefix, of netip.Prefix) string {
 	return cmp.Or(problem.Few(out), "none of its version of IP")
 }
 
-// ranges is a list of ranges in the order of their addresses. No two overlap: the larger of two overlapping ranges
+// Ranges is a list of ranges in the order of their addresses. No two overlap: the larger of two overlapping ranges
 // stays.
-type ranges []Reserved
+type Ranges []Reserved
 
-// newRanges returns these ranges. Of equal ones the first one stays.
-func newRanges(list []Reserved) (out ranges) {
+// NewRanges returns these ranges. Of equal ones the first one stays.
+func NewRanges(list []Reserved) (out Ranges) {
 	slices.SortStableFunc(list, func(a, b Reserved) int { return a.CIDR.Compare(b.CIDR) })
 	for _, one := range list {
 		if n := len(out); n == 0 || !out[n-1].CIDR.Overlaps(one.CIDR) {
@@ -345,7 +345,7 @@ func newRanges(list []Reserved) (out ranges) {
 }
 
 // around returns which of the ranges overlap another one.
-func (g ranges) around(p netip.Prefix) (from, to int) {
+func (g Ranges) around(p netip.Prefix) (from, to int) {
 	from, _ = slices.BinarySearchFunc(g, p, func(a Reserved, b netip.Prefix) int {
 		return a.CIDR.Addr().Compare(b.Addr())
 	})
@@ -357,21 +357,26 @@ func (g ranges) around(p netip.Prefix) (from, to int) {
 	return from, to
 }
 
-// add adds a range, unless it is part of one of the others.
-func (g *ranges) add(one Reserved) {
+// Add adds a range, unless it is part of one of the others.
+func (g *Ranges) Add(one Reserved) {
 	from, to := g.around(one.CIDR)
 	if from == to || one.CIDR.Bits() < (*g)[from].CIDR.Bits() {
 		*g = slices.Replace(*g, from, to, one)
 	}
 }
 
-// meets returns what has a range that overlaps this one.
-func (g ranges) meets(p netip.Prefix) (string, bool) {
+// Meets returns what has a range that overlaps this one.
+func (g Ranges) Meets(p netip.Prefix) (string, bool) { return g.MeetsOther(p, "") }
+
+// MeetsOther is Meets without the ranges of one owner.
+func (g Ranges) MeetsOther(p netip.Prefix, owner string) (string, bool) {
 	from, to := g.around(p)
-	if from == to {
-		return "", false
+	for _, one := range g[from:to] {
+		if one.What != owner {
+			return one.What, true
+		}
 	}
-	return g[from].What, true
+	return "", false
 }
 
 // subnet returns a Subnet with its VirtualNetwork.

@@ -19,9 +19,9 @@ import (
 // Namespace is in such a network.
 const doorVirtual = "vn"
 
-// maxNetworks is the largest number of VirtualNetworks of a Namespace that are used. It is bounded because a router may
+// MaxNetworks is the largest number of VirtualNetworks of a Namespace that are used. It is bounded because a router may
 // join all of them with each other.
-const maxNetworks = 20
+const MaxNetworks = 20
 
 // VirtualNetworkFacts is the part of a VirtualNetwork that networks depend on.
 type VirtualNetworkFacts struct {
@@ -192,7 +192,7 @@ func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name
 			slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, VirtualNetworkFacts]) int {
 				return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
 			})
-			for _, row := range rows[:min(len(rows), maxNetworks)] {
+			for _, row := range rows[:min(len(rows), MaxNetworks)] {
 				out = append(out, row.Key)
 			}
 			slices.SortFunc(out, derive.Object.Compare)
@@ -281,7 +281,7 @@ func (t *virtualTables) problems(k derive.Object, r *derive.Reader, subnets *der
 	if !t.counts(k, r) {
 		ps.Add(object, "metadata.namespace", reasonTooManyNetworks,
 			fmt.Sprintf("no Pod is in it: its Namespace has %d older "+
-				"VirtualNetworks with Subnets, and more do not count: delete one of them", maxNetworks))
+				"VirtualNetworks with Subnets, and more do not count: delete one of them", MaxNetworks))
 		return ps, true
 	}
 	if subnets == nil {

@@ -235,7 +235,7 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			})
 		}, subnet: "spec.ranges[0].ipRanges[15]: the ranges are more than 2000 prefixes together, so this one is left out"},
 		{name: "more networks than count", change: func(w *virtualWorld) {
-			for i := range maxNetworks {
+			for i := range MaxNetworks {
 				w.network("a", fmt.Sprint("old-", i), 0, fmt.Sprint("old-", i), "")
 			}
 		}, network: "metadata.namespace: no Pod is in it: its Namespace has 20 older VirtualNetworks with Subnets"},
@@ -372,14 +372,14 @@ func TestRanges(t *testing.T) {
 		for range rnd.IntN(8) {
 			all = append(all, random())
 		}
-		have := newRanges(slices.Clone(all))
+		have := NewRanges(slices.Clone(all))
 		for range rnd.IntN(8) {
 			one := random()
 			all = append(all, one)
-			have.add(one)
+			have.Add(one)
 		}
 		p := random().CIDR
-		what, meets := have.meets(p)
+		what, meets := have.Meets(p)
 		want := slices.ContainsFunc(all, func(o Reserved) bool { return o.CIDR.Overlaps(p) })
 		if meets != want || meets && !netip.MustParsePrefix(what).Overlaps(p) {
 			t.Fatalf("%s meets %q (%t) of %v", p, what, meets, all)

@@ -87,6 +87,7 @@ func DecideUsed(candidates []Candidate, pins Pins, used Used) []Decision {
 const (
 	serviceRange = "Service range"
 	podRange     = "Pod range"
+	subnetRange  = "Subnet range"
 	gateway      = "gateway"
 	insideEnd    = "address inside WireGuard"
 )
@@ -416,8 +417,10 @@ func (t *table) owns(cluster string, prefix netip.Prefix) bool {
 
 func (c claim) text() string { return c.kind + " " + c.address() }
 
-// isRange reports whether the claim is about a range of Services or Pods.
-func (c claim) isRange() bool { return c.kind == serviceRange || c.kind == podRange }
+// isRange reports whether the claim is about a range of Services, Pods or Subnets.
+func (c claim) isRange() bool {
+	return c.kind == serviceRange || c.kind == podRange || c.kind == subnetRange
+}
 
 func (c claim) address() string {
 	if !c.isRange() {

@@ -458,3 +458,23 @@ func TestFeatures(t *testing.T) {
 		})
 	}
 }
+
+// TestRefuseSubnets has ranges of Subnets that clusters may have, or may not.
+func TestRefuseSubnets(t *testing.T) {
+	pins := Pins{"west": {Ranges: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10"),
+		netip.MustParsePrefix("8.8.8.0/24")}, HasRanges: true}}
+	refuse := pins.RefuseSubnets()
+	for _, row := range []struct{ cluster, subnet, want string }{
+		{"east", "10.50.0.0/24", ""}, {"east", "fd50::/64", ""}, {"west", "10.64.1.0/24", ""}, {"west", "8.8.8.128/25", ""},
+		{"east", "10.64.1.0/24", "Subnet range 10.64.1.0/24 of cluster east is reserved for cluster west"},
+		{"east", "10.0.0.0/8", "is reserved for cluster west"},
+		{"west", "10.50.0.0/24", "is not among the addresses that cluster west may announce"},
+		{"east", "8.8.4.0/24", "is not private"}, {"east", "2001:db8::/64", "is not private"},
+		{"east", "127.0.0.0/8", "never routed"}, {"east", "fd00::/8", "too large"},
+	} {
+		err := refuse(row.cluster, netip.MustParsePrefix(row.subnet))
+		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s of cluster %s: %v, want %q", row.subnet, row.cluster, err, row.want)
+		}
+	}
+}

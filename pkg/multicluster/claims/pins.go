@@ -124,6 +124,27 @@ func (r *reserved) check(c claim) error {
 		c.text(), c.cluster, id, key+id)
 }
 
+// RefuseSubnets returns a function that says why a cluster may not have a Subnet whose Pods other clusters reach. It
+// says nil if the cluster may. A cluster with pinned ranges has its Subnets in these. Without pins they are private.
+func (p Pins) RefuseSubnets() func(cluster string, subnet netip.Prefix) error {
+	r := reserve(p)
+	return func(cluster string, subnet netip.Prefix) error {
+		c := claim{cluster, subnetRange, subnet}
+		if _, err := Range(subnet.String()); err != nil {
+			return fmt.Errorf("%w: use another range for the Subnet", err)
+		}
+		if err := r.check(c); err != nil {
+			return err
+		}
+		if !private(subnet) && !p.reserves(c) {
+			return fmt.Errorf("%s of cluster %s is not private (RFC 1918, RFC 6598, RFC 4193), and not pinned to the cluster: "+
+				"use a private range, or pin this one by annotation %s of the leader's ClusterSet", c.text(), cluster,
+				multicluster.AnnotationRangesPrefix+cluster)
+		}
+		return nil
+	}
+}
+
 // reserves reports whether a range is pinned to the cluster that claims it.
 func (p Pins) reserves(c claim) bool {
 	own, pinned := Pin.ranges(p[c.cluster])

@@ -3,12 +3,17 @@ package exportcheck
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // Limits of a list of isolated Namespaces. The member keeps to them.
@@ -21,6 +26,12 @@ const (
 	MaxLabelBytes = (MaxNamespaceBytes-maxHead)/MaxNamespaces - maxIdentity
 	maxHead       = 512 // bytes of the list without Namespaces
 	maxIdentity   = 160 // bytes of a Namespace without labels: its name, its UID, and JSON around them
+	// MaxVirtualNetworks is the largest number of VirtualNetworks that one cluster exports. They have the bytes that its
+	// Namespaces leave.
+	MaxVirtualNetworks = 1000
+	// MaxNetworkRanges is the largest number of ranges of a VirtualNetwork, as in the definition of TenantNetworks.
+	MaxNetworkRanges = 4
+	minNetworkBits   = 8 // of the largest range of a Subnet
 )
 
 // Namespaces are the isolated Namespaces of a cluster. Exports of the kind carry it as JSON in spec.raw.data.
@@ -36,6 +47,17 @@ type IsolatedNamespace struct {
 	Name   string            `json:"name"`
 	UID    types.UID         `json:"uid"`
 	Labels map[string]string `json:"labels,omitempty"`
+	// VirtualNetworks are its VirtualNetworks with Subnets. Earlier versions do not have the field, and ignore it.
+	VirtualNetworks []VirtualNetwork `json:"virtualNetworks,omitempty"`
+}
+
+// VirtualNetwork is a VirtualNetwork with Subnets.
+type VirtualNetwork struct {
+	Name   string            `json:"name"`
+	UID    types.UID         `json:"uid"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// CIDRs are the ranges of its Pods, sorted. Without Pods there may be none.
+	CIDRs []string `json:"cidrs,omitempty"`
 }
 
 // ReadNamespaces reads spec.raw.data.
@@ -57,7 +79,7 @@ func ReadNamespaces(data []byte) (n Namespaces, _ error) {
 		return Namespaces{}, Problem{field + ".namespaces",
 			fmt.Sprintf("has %d Namespaces: expected at most %d", len(n.Namespaces), most)}
 	}
-	seen := map[string]bool{}
+	seen, networks := map[string]bool{}, 0
 	for i, one := range n.Namespaces {
 		at := fmt.Sprintf("%s.namespaces[%d]", field, i)
 		if wrong := one.check(); wrong != nil {
@@ -68,6 +90,10 @@ func ReadNamespaces(data []byte) (n Namespaces, _ error) {
 			return Namespaces{}, Problem{at + ".name", one.Name + " is given twice: expected it once"}
 		}
 		seen[one.Name] = true
+		if networks += len(one.VirtualNetworks); networks > MaxVirtualNetworks {
+			return Namespaces{}, Problem{at + ".virtualNetworks",
+				fmt.Sprintf("is more than %d VirtualNetworks of the cluster: expected at most these", MaxVirtualNetworks)}
+		}
 	}
 	return n, nil
 }
@@ -77,21 +103,78 @@ func (n IsolatedNamespace) check() *Problem {
 	if e := validation.IsDNS1123Label(n.Name); len(e) > 0 {
 		return &Problem{".name", problem.Quoted(n.Name) + ": " + e[0]}
 	}
-	if len(n.UID) == 0 || len(n.UID) > validation.DNS1123LabelMaxLength {
-		return &Problem{".uid", problem.Quoted(string(n.UID)) + " is not a UID"}
+	if wrong := checkIdentity(n.UID, n.Labels); wrong != nil {
+		return wrong
 	}
-	if len(n.Labels) > MaxNamespaceLabels {
-		return &Problem{".labels", fmt.Sprintf("has %d labels: expected at most %d", len(n.Labels), MaxNamespaceLabels)}
+	if most := tenant.MaxNetworks; len(n.VirtualNetworks) > most {
+		return &Problem{".virtualNetworks",
+			fmt.Sprintf("has %d VirtualNetworks: expected at most %d", len(n.VirtualNetworks), most)}
 	}
-	for key, value := range n.Labels {
+	seen := map[string]bool{}
+	for i, one := range n.VirtualNetworks {
+		at := fmt.Sprintf(".virtualNetworks[%d]", i)
+		if wrong := one.check(); wrong != nil {
+			wrong.Field = at + wrong.Field
+			return wrong
+		}
+		if seen[one.Name] {
+			return &Problem{at + ".name", one.Name + " is given twice: expected it once"}
+		}
+		seen[one.Name] = true
+	}
+	return nil
+}
+
+// checkIdentity returns the first fault of a UID and labels.
+func checkIdentity(uid types.UID, labels map[string]string) *Problem {
+	if len(uid) == 0 || len(uid) > validation.DNS1123LabelMaxLength {
+		return &Problem{".uid", problem.Quoted(string(uid)) + " is not a UID"}
+	}
+	if len(labels) > MaxNamespaceLabels {
+		return &Problem{".labels", fmt.Sprintf("has %d labels: expected at most %d", len(labels), MaxNamespaceLabels)}
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if e := validation.IsQualifiedName(key); len(e) > 0 {
 			return &Problem{".labels", problem.Quoted(key) + ": " + e[0]}
 		}
-		if e := validation.IsValidLabelValue(value); len(e) > 0 {
-			return &Problem{".labels[" + key + "]", problem.Quoted(value) + ": " + e[0]}
+		if e := validation.IsValidLabelValue(labels[key]); len(e) > 0 {
+			return &Problem{".labels[" + key + "]", problem.Quoted(labels[key]) + ": " + e[0]}
 		}
 	}
 	return nil
+}
+
+// check returns the first fault of a VirtualNetwork.
+func (n VirtualNetwork) check() *Problem {
+	if e := validation.IsDNS1123Subdomain(n.Name); len(e) > 0 {
+		return &Problem{".name", problem.Quoted(n.Name) + ": " + e[0]}
+	}
+	if n.Name == contrailv4.DefaultPodNetwork {
+		return &Problem{".name", n.Name + " is the network of Pods of the cluster: expected a VirtualNetwork with Subnets"}
+	}
+	if wrong := checkIdentity(n.UID, n.Labels); wrong != nil {
+		return wrong
+	}
+	if len(n.CIDRs) > MaxNetworkRanges {
+		return &Problem{".cidrs", fmt.Sprintf("has %d ranges: expected at most %d", len(n.CIDRs), MaxNetworkRanges)}
+	}
+	for i, text := range n.CIDRs {
+		if _, ok := NetworkRange(text); !ok {
+			return &Problem{fmt.Sprintf(".cidrs[%d]", i), problem.Quoted(text) +
+				" is not the range of a Subnet, such as 10.50.0.0/24"}
+		}
+		if slices.Contains(n.CIDRs[:i], text) {
+			return &Problem{fmt.Sprintf(".cidrs[%d]", i), text + " is given twice: expected it once"}
+		}
+	}
+	return nil
+}
+
+// NetworkRange reads the range of a Subnet, which has one form only. It is not larger than a Subnet may be.
+func NetworkRange(text string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(text)
+	ok := err == nil && !p.Addr().Is4In6() && p == p.Masked() && p.String() == text && p.Bits() >= minNetworkBits
+	return p, ok
 }
 
 // JSON is what ReadNamespaces reads, always the same for the same list.
@@ -103,7 +186,16 @@ func (n Namespaces) JSON() []byte {
 	return data
 }
 
-// Copied reports whether a label of a Namespace is copied to its copy in the central cluster. Labels of Kubernetes and
+// JSON is a VirtualNetwork as in the JSON of a list.
+func (n VirtualNetwork) JSON() []byte {
+	data, err := json.Marshal(n)
+	if err != nil { // texts cause no error
+		return nil
+	}
+	return data
+}
+
+// Copied reports whether a label is copied to a copy in the central cluster. Labels of Kubernetes and
 // of this project control programs there, so a member must not choose them.
 func Copied(key string) bool {
 	domain, _, prefixed := strings.Cut(key, "/")

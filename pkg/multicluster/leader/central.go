@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -29,7 +30,8 @@ import (
 // a member. Routers in copies join their networks, by the tables of package tenant.
 //
 //	kubemanagers, exports, members ─► managed ─► copies ─┬► steps of Namespaces, VirtualNetworks, TenantNetworks
-//	namespaces of the central cluster ─► live ◄──────────┘
+//	namespaces of the central cluster ─► live ◄──────────┤
+//	virtualnetworks ─► copied networks ◄─────────────────┘ (with Subnets)
 //	live, virtualnetworks, routers ─► tenants ─► joins of networks (networks.go), steps of statuses
 type central struct {
 	on        bool                                 // the leader's cluster is the central one
@@ -46,11 +48,16 @@ type central struct {
 	managed *derive.Table[derive.Object, *managed]              // by the Kubemanager
 	copies  *derive.Table[derive.Object, *copied]               // by the Namespace of the copy
 	live    *derive.Table[derive.Object, tenant.NamespaceFacts] // copies that are there
-	tenants *tenant.Tables                                      // whose Namespaces are the copies
+	// copiedNetworks are by the VirtualNetwork of the copy.
+	copiedNetworks *derive.Table[derive.Object, *copiedNetwork]
+	tenants        *tenant.Tables // whose Namespaces are the copies
 
 	byCluster *derive.Index[derive.Name, derive.Object, *kubemanager]
 	byCopy    *derive.Index[derive.Object, derive.Object, *managed]
 	copiesOf  *derive.Index[derive.Name, derive.Object, *centralNamespace] // by cluster ID, also these that terminate
+	// networksOf are copies of VirtualNetworks by cluster ID, also these that terminate.
+	networksOf *derive.Index[derive.Name, derive.Object, *centralNetwork]
+	byNetwork  *derive.Index[derive.Object, derive.Object, *copiedNetwork] // by the name of the TenantNetwork
 }
 
 // kubemanager has the facts of a Kubemanager.
@@ -98,6 +105,8 @@ func (n *centralNamespace) copyOf() (cluster, namespace string) {
 type centralNetwork struct {
 	tenant.VirtualNetworkFacts
 	Copy        bool
+	Deleted     bool
+	Specified   bool // it has a spec
 	Version     string
 	Annotations map[string]string
 	Status      contrailv4.VirtualNetworkStatus
@@ -105,9 +114,20 @@ type centralNetwork struct {
 
 func centralNetworkFacts(o *contrailv4.VirtualNetwork) *centralNetwork {
 	n := &centralNetwork{VirtualNetworkFacts: tenant.VirtualNetworkFactsOf(o), Version: o.ResourceVersion,
-		Annotations: o.Annotations, Status: o.Status}
+		Annotations: o.Annotations, Status: o.Status, Deleted: !o.DeletionTimestamp.IsZero(),
+		Specified: !equality.Semantic.DeepEqual(o.Spec, contrailv4.VirtualNetworkSpec{})}
 	_, n.Copy = o.Labels[tenant.LabelCopy]
 	return n
+}
+
+// copyOf returns the cluster ID, the Namespace and the name of the original of a copy. It returns empty texts for an
+// object that is no copy of a VirtualNetwork, such as default-podnetwork.
+func (n *centralNetwork) copyOf() (cluster, namespace, name string) {
+	parts := strings.Split(n.Annotations[tenant.AnnotationCopyOf], "/")
+	if n.Copy && len(parts) == 3 {
+		return parts[0], parts[1], parts[2]
+	}
+	return "", "", ""
 }
 
 // newCentral adds the tables of copies. Without rights or kinds they are empty.
@@ -149,6 +169,7 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 	})
 	c.copies = derive.NewTable(e, "copies of namespaces", c.copyOf, derive.KeysOfIndex(c.byCopy))
 	c.live = derive.NewTable(e, "live copies", c.liveCopy, derive.KeysOf(c.copies))
+	c.addCopiedNetworks(e)
 	imports := derive.NewSource[derive.Object, tenant.ClusterSetFacts](e, "no TenantNetworkImports")
 	imports.Loaded()
 	c.tenants = tenant.NewCluster(e, tenant.Objects{
@@ -158,15 +179,7 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 				n, _ := derive.Get(r, c.namespaces, k)
 				return tenant.NamespaceLabels(&corev1.Namespace{ObjectMeta: metaNamed(k.Name, n.Labels)}), nil
 			}, derive.KeysOf(c.live)),
-		Networks: derive.NewTable(e, "networks of copies",
-			func(k derive.Object, r *derive.Reader) (f tenant.VirtualNetworkFacts, _ []problem.Problem) {
-				if c.isLive(k.Namespace, r) {
-					n, _ := derive.Get(r, c.virtual, k)
-					f = n.VirtualNetworkFacts
-					f.Subnets = [2]string{} // no Pod of another cluster is in it
-				}
-				return f, nil
-			}, derive.KeysOf(c.virtual)),
+		Networks: derive.NewTable(e, "networks of copies", c.networkFacts, derive.KeysOf(c.virtual)),
 		Routers: derive.NewTable(e, "routers of copies",
 			func(k derive.Object, r *derive.Reader) (f tenant.RouterFacts, _ []problem.Problem) {
 				if c.isLive(k.Namespace, r) {
@@ -176,6 +189,55 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 			}, derive.KeysOf(c.routers)),
 	})
 	return c
+}
+
+// addCopiedNetworks adds the table of copies of VirtualNetworks.
+func (c *central) addCopiedNetworks(e *derive.Engine) {
+	listed := derive.NewIndex(c.copies, "VirtualNetwork of a list",
+		func(k derive.Object, of *copied) (out []derive.Object) {
+			for _, n := range of.VirtualNetworks {
+				out = append(out, derive.Object{Namespace: k.Name, Name: n.Name})
+			}
+			return out
+		})
+	there := derive.NewIndex(c.virtual, "copy of a VirtualNetwork",
+		func(k derive.Object, n *centralNetwork) []derive.Object {
+			if _, _, name := n.copyOf(); name != k.Name {
+				return nil
+			}
+			return []derive.Object{k}
+		})
+	c.networksOf = derive.NewIndex(c.virtual, "cluster of a copy", func(_ derive.Object, n *centralNetwork) []derive.Name {
+		if cluster, _, _ := n.copyOf(); cluster != "" {
+			return []derive.Name{derive.Name(cluster)}
+		}
+		return nil
+	})
+	c.copiedNetworks = derive.NewTable(e, "copies of VirtualNetworks", c.copiedNetwork, derive.KeysOfIndex(listed),
+		derive.KeysOfIndex(there))
+	c.byNetwork = derive.NewIndex(c.copiedNetworks, "TenantNetwork",
+		func(k derive.Object, _ *copiedNetwork) []derive.Object {
+			return []derive.Object{{Name: networkName(k)}}
+		})
+}
+
+// networkFacts returns the facts about a VirtualNetwork of a copy. The copy of a VirtualNetwork with Subnets serves, as
+// one with Subnets does. No Pod is in a VirtualNetwork that a user creates in a copy.
+func (c *central) networkFacts(k derive.Object, r *derive.Reader) (f tenant.VirtualNetworkFacts, _ []problem.Problem) {
+	n, _ := derive.Get(r, c.virtual, k)
+	if !c.isLive(k.Namespace, r) {
+		return f, nil
+	}
+	f = n.VirtualNetworkFacts
+	f.Subnets, f.Own = [2]string{}, false
+	if k.Name == contrailv4.DefaultPodNetwork {
+		return f, nil
+	}
+	f.Problems = nil // of its spec, which nothing reads
+	if of, _ := derive.Get(r, c.copiedNetworks, k); of != nil && n.Copy && !n.Deleted {
+		f.Subnets[0] = k.Name
+	}
+	return f, nil
 }
 
 // managed is the result for a Kubemanager.
@@ -202,6 +264,50 @@ type copied struct {
 // tenantNetwork returns the key of the TenantNetwork of a copy.
 func (c *copied) tenantNetwork(name string) derive.Object {
 	return derive.Object{Namespace: c.Area, Name: name}
+}
+
+// copiedNetwork is a VirtualNetwork of a member that has a copy.
+type copiedNetwork struct {
+	Of *copied // its Namespace
+	exportcheck.VirtualNetwork
+}
+
+// copiedNetwork returns the VirtualNetwork of which an object is the copy. If the cluster's list is not known, existing
+// copies stay.
+func (c *central) copiedNetwork(k derive.Object, r *derive.Reader) (*copiedNetwork, []problem.Problem) {
+	of, _ := derive.Get(r, c.copies, derive.Object{Name: k.Namespace})
+	if of == nil {
+		return nil, nil
+	}
+	if of.Kept {
+		have, _ := derive.Get(r, c.virtual, k)
+		if have == nil || have.Deleted {
+			return nil, nil
+		}
+		cluster, namespace, name := have.copyOf()
+		if cluster != of.ClusterID || namespace != of.Name || name != k.Name {
+			return nil, nil
+		}
+		return &copiedNetwork{Of: of, VirtualNetwork: exportcheck.VirtualNetwork{Name: name}}, nil
+	}
+	for _, n := range of.VirtualNetworks {
+		if n.Name == k.Name {
+			return &copiedNetwork{Of: of, VirtualNetwork: n}, nil
+		}
+	}
+	return nil, nil
+}
+
+// networkName returns the name of the TenantNetwork for the copy of a VirtualNetwork. It has a dot, unlike the name
+// of the TenantNetwork of a Namespace. If it is too long, a hash replaces its end.
+func networkName(k derive.Object) string {
+	name := k.Namespace + "." + k.Name
+	if len(name) <= validation.DNS1123SubdomainMaxLength {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	name = name[:validation.DNS1123SubdomainMaxLength-hashed-1]
+	return strings.TrimRight(name, "-.") + "-" + hex.EncodeToString(sum[:])[:hashed]
 }
 
 const (
@@ -408,22 +514,50 @@ func (c *central) isLive(namespace string, r *derive.Reader) bool {
 	return live
 }
 
-// ofTenantNetwork returns the Namespace whose copy a TenantNetwork is for.
-func (c *central) ofTenantNetwork(k derive.Object, r *derive.Reader) *copied {
-	of, _ := derive.Get(r, c.copies, derive.Object{Name: k.Name})
-	if of == nil || of.Area != k.Namespace && !of.Kept {
-		return nil
-	}
-	return of
+// networkOwner is what the TenantNetwork of a copy is for.
+type networkOwner struct {
+	*copied                // the Namespace
+	Key     derive.Object  // of the VirtualNetwork of the copy
+	Virtual *copiedNetwork // the VirtualNetwork with Subnets; nil if the network is the Namespace's
 }
 
-// peers returns the names of the TenantNetworks of copies that routers join with a copy.
-func (c *central) peers(copyName string, r *derive.Reader) (out []string) {
-	joined, _ := derive.Get(r, c.tenants.Joined, tenant.IsolatedName(copyName))
+// network returns the owner's network in the tables of package tenant.
+func (o networkOwner) network() tenant.Name {
+	if o.Virtual == nil {
+		return tenant.IsolatedName(o.Key.Namespace)
+	}
+	return tenant.VirtualName(o.Key)
+}
+
+// ofTenantNetwork returns what a TenantNetwork is for.
+func (c *central) ofTenantNetwork(k derive.Object, r *derive.Reader) *networkOwner {
+	var o networkOwner
+	if virtual := derive.List(r, c.byNetwork, derive.Object{Name: k.Name}); len(virtual) > 0 {
+		o = networkOwner{virtual[0].Value.Of, virtual[0].Key, virtual[0].Value}
+	} else {
+		o.copied, _ = derive.Get(r, c.copies, derive.Object{Name: k.Name})
+		o.Key = derive.Object{Namespace: k.Name, Name: contrailv4.DefaultPodNetwork}
+	}
+	if o.copied == nil || o.Area != k.Namespace && !o.Kept {
+		return nil
+	}
+	return &o
+}
+
+// peers returns the names of the TenantNetworks of copies that routers join with the network of a copy. area is the
+// Common Area.
+func (c *central) peers(own *networkOwner, area string, r *derive.Reader) (out []string) {
+	joined, _ := derive.Get(r, c.tenants.Joined, own.network())
 	for _, other := range joined {
-		of, _ := derive.Get(r, c.copies, derive.Object{Name: other.Name})
-		if other == tenant.IsolatedName(other.Name) && of != nil && of.Out == nil {
-			out = append(out, other.Name)
+		name := other.Name
+		if k := (derive.Object{Namespace: other.Namespace, Name: other.Name}); other == tenant.VirtualName(k) {
+			name = networkName(k)
+		} else if other != tenant.IsolatedName(name) {
+			continue
+		}
+		of := c.ofTenantNetwork(derive.Object{Namespace: area, Name: name}, r)
+		if of != nil && of.network() == other && of.Out == nil {
+			out = append(out, name)
 		}
 	}
 	return out

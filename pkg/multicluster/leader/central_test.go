@@ -80,6 +80,45 @@ func present(name, cluster, namespace string) []client.Object {
 	}
 }
 
+// withNetwork adds a VirtualNetwork with ranges to the first Namespace of a member's list. Its label net has its name.
+func withNetwork(re *mcv1alpha1.ResourceExport, name string, ranges ...string) *mcv1alpha1.ResourceExport {
+	list, err := exportcheck.ReadNamespaces(re.Spec.Raw.Data)
+	if err != nil {
+		panic(err)
+	}
+	n := &list.Namespaces[0]
+	n.VirtualNetworks = append(n.VirtualNetworks, exportcheck.VirtualNetwork{Name: name,
+		UID: types.UID("uid-" + re.Spec.ClusterID + "-" + n.Name + "-" + name), CIDRs: ranges,
+		Labels: map[string]string{"net": name, "kubernetes.io/x": "y"}})
+	return listOf(re.Spec.ClusterID, list)
+}
+
+// presentNetwork returns the objects of a copy of a VirtualNetwork that is written: the VirtualNetwork and its
+// TenantNetwork, which has these ranges, and is some minutes old.
+func presentNetwork(of, cluster, namespace, name string, age int, ranges ...string) []client.Object {
+	return []client.Object{
+		&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: of, Name: name,
+			UID: types.UID("uid-" + of + name), Labels: map[string]string{"net": name, tenant.LabelCopy: cluster},
+			Annotations: map[string]string{tenant.AnnotationCopyOf: cluster + "/" + namespace + "/" + name,
+				tenant.AnnotationCopiedLabels: "net"}}},
+		&tombolov1alpha1.TenantNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: of + "." + name,
+			UID: types.UID("uid of network " + of + "." + name), Labels: map[string]string{tenant.LabelCopy: "true"},
+			CreationTimestamp: metav1.NewTime(noon.Add(-time.Duration(age) * time.Minute))},
+			Status: tombolov1alpha1.TenantNetworkStatus{Namespace: &tombolov1alpha1.NamespaceOfCluster{ClusterID: cluster,
+				NamespaceReference: tombolov1alpha1.NamespaceReference{Name: namespace,
+					UID: types.UID("uid-" + cluster + "-" + namespace)}}, CIDRs: ranges,
+				VirtualNetwork: &tombolov1alpha1.VirtualNetworkReference{Name: name,
+					UID: types.UID("uid-" + cluster + "-" + namespace + "-" + name)}}},
+	}
+}
+
+// pinned returns the leader's ClusterSet with the range of a cluster.
+func pinned(cluster, text string) client.Object {
+	s := set("set", "north", "north")
+	s.Namespace, s.Annotations = "area", map[string]string{multicluster.AnnotationRangesPrefix + cluster: text}
+	return s
+}
+
 // router returns a router in a copy, which selects the network of Namespaces, and imports a router.
 func router(namespace, name, kind, imports, from string) *contrailv4.VirtualNetworkRouter {
 	v := &contrailv4.VirtualNetworkRouter{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
@@ -96,24 +135,36 @@ func router(namespace, name, kind, imports, from string) *contrailv4.VirtualNetw
 // centralLines returns the due writes and the joins of a central cluster with the members east and west, sorted.
 func centralLines(objects ...client.Object) []string { return centralLinesIf(true, objects...) }
 
-func centralLinesIf(on bool, objects ...client.Object) (out []string) {
+func centralLinesIf(on bool, objects ...client.Object) []string {
 	t := newTablesOf(on)
 	var area, around []client.Object
 	for _, a := range announced("east", "west") {
 		area = append(area, a)
 	}
 	for _, o := range objects {
-		switch o.(type) {
-		case *configplanev1alpha1.Kubemanager, *corev1.Namespace, *contrailv4.VirtualNetwork,
-			*contrailv4.VirtualNetworkRouter:
+		if isAround(o) {
 			around = append(around, o)
-		default:
+		} else {
 			area = append(area, o)
 		}
 	}
 	t.kinds.Fill(area...)
 	t.around.Fill(around...)
 	t.engine.Pass()
+	return t.centralLines()
+}
+
+// isAround reports whether an object is outside of the Common Area.
+func isAround(o client.Object) bool {
+	switch o.(type) {
+	case *configplanev1alpha1.Kubemanager, *corev1.Namespace, *contrailv4.VirtualNetwork,
+		*contrailv4.VirtualNetworkRouter:
+		return true
+	}
+	return false
+}
+
+func (t *tables) centralLines() (out []string) {
 	for kind, steps := range map[string]*derive.Table[derive.Object, *copyStep]{
 		"Namespace": t.central.namespaceSteps, "VirtualNetwork": t.central.virtualSteps} {
 		for _, row := range steps.All() {
@@ -141,8 +192,14 @@ func centralLinesIf(on bool, objects ...client.Object) (out []string) {
 		if of := row.Value.Status.Namespace; of != nil {
 			line += " of " + of.ClusterID + "/" + of.Name + " " + string(of.UID)
 		}
+		if of := row.Value.Status.VirtualNetwork; of != nil {
+			line += fmt.Sprintf(" network %s %s %v", of.Name, of.UID, row.Value.Status.CIDRs)
+		}
 		for _, j := range row.Value.Status.Joined {
 			line += fmt.Sprintf(" joined with %s in %v", j.Name, j.ClusterIDs)
+			if len(j.CIDRs) > 0 {
+				line += fmt.Sprintf(" at %v", j.CIDRs)
+			}
 		}
 		out = append(out, line)
 	}
@@ -274,20 +331,191 @@ func TestCentral(t *testing.T) {
 			&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "blue"}}}, nil, "shop"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			have := centralLines(row.objects...)
-			for _, want := range row.want {
-				if !slices.ContainsFunc(have, func(line string) bool { return strings.Contains(line, want) }) {
-					t.Errorf("no line has %q", want)
-				}
-			}
-			if slices.ContainsFunc(have, func(line string) bool { return strings.Contains(line, row.none) }) {
-				t.Errorf("a line has %q", row.none)
-			}
-			if t.Failed() {
-				t.Logf("have\n\t%s", strings.Join(have, "\n\t"))
-			}
+			expectLines(t, centralLines(row.objects...), row.want, row.none)
 		})
 	}
+}
+
+// expectLines expects lines with these texts, and none with another one.
+func expectLines(t *testing.T, have, want []string, none string) {
+	t.Helper()
+	for _, want := range want {
+		if !slices.ContainsFunc(have, func(line string) bool { return strings.Contains(line, want) }) {
+			t.Errorf("no line has %q", want)
+		}
+	}
+	if none != "" && slices.ContainsFunc(have, func(line string) bool { return strings.Contains(line, none) }) {
+		t.Errorf("a line has %q", none)
+	}
+	if t.Failed() {
+		t.Logf("have\n\t%s", strings.Join(have[:min(len(have), 40)], "\n\t"))
+	}
+}
+
+// TestCentralVirtualNetworks has the copies of members' VirtualNetworks with Subnets, and their joins.
+func TestCentralVirtualNetworks(t *testing.T) {
+	const east, west = "km-e-east-a", "km-w-west-b"
+	const blue, red = "10.50.0.0/24", "10.60.0.0/24"
+	slice := func(list ...client.Object) []client.Object { return list }
+	spaces := slices.Concat(present(east, "east", "a"), present(west, "west", "b"), slice(
+		manager("km-e", "east", 2), manager("km-w", "west", 1)))
+	routers := slice(router(east, "r1", "mesh", "r2", "west-b"), router(west, "r2", "mesh", "r1", "east-a"))
+	of := func(list ...[]client.Object) []client.Object { return slices.Concat(append(list, spaces, routers)...) }
+	lists := func(blue, red string) []client.Object {
+		return slice(withNetwork(listed("east", "a"), "blue", blue), withNetwork(listed("west", "b"), "red", red))
+	}
+	old := presentNetwork(east, "east", "a", "blue", 9, blue)
+	young := presentNetwork(west, "west", "b", "red", 1, red)
+	both := of(old, young, lists(blue, red))
+	users := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "blue",
+		Labels: map[string]string{"net": "blue"}}}
+	specified := presentNetwork(east, "east", "a", "blue", 9, blue)
+	specified[0].(*contrailv4.VirtualNetwork).Spec.FabricSNAT = true
+	selected := presentNetwork(east, "east", "a", "blue", 9, blue)
+	selected[1].(*tombolov1alpha1.TenantNetwork).Spec.Members = []tombolov1alpha1.TenantNetworkMember{{ClusterID: "west"}}
+	agreed := presentNetwork(east, "east", "a", "blue", 9)
+	agreed[1].(*tombolov1alpha1.TenantNetwork).Spec.Connections = []string{"all"}
+	mesh := &tombolov1alpha1.NetworkConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "all"},
+		Spec: tombolov1alpha1.NetworkConnectionSpec{Mesh: []string{east + ".blue", "mine"}}}
+	mine := tenantNetwork("mine")
+	mine.Spec.Connections = []string{"all"}
+	taken := tenantNetwork(east + ".blue")
+	const withAll = " joined with km-e-east-a in [east] joined with km-e-east-a.blue in [east] at [10.50.0.0/24] " +
+		"joined with km-w-west-b in [west]"
+	for _, row := range []struct {
+		name    string
+		objects []client.Object
+		want    []string
+		none    string // no line has it
+	}{
+		{"listed", of(lists(blue, red)), []string{"create VirtualNetwork km-e-east-a/blue net=blue tombolo.io/copy=east",
+			"create VirtualNetwork km-w-west-b/red"}, "kubernetes.io/x"},
+		{"with a copy", of(old[:1], lists(blue, red)), []string{"create TenantNetwork km-e-east-a.blue"},
+			"create TenantNetwork km-w"},
+		{"somebody deletes the copy", of(old[1:], lists(blue, red)), []string{"create VirtualNetwork km-e-east-a/blue"},
+			"TenantNetwork km-e-east-a.blue of east/a uid-east-a joined"},
+		{"somebody deletes the copy: its network stays", of(old[1:], lists(blue, red)), nil,
+			"delete TenantNetwork km-e-east-a.blue"},
+		{"joined", both, []string{"TenantNetwork km-w-west-b.red of west/b uid-west-b network red uid-west-b-red " +
+			"[10.60.0.0/24]" + withAll,
+			"TenantNetwork km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east] joined with km-e-east-a.blue in " +
+				"[east] at [10.50.0.0/24] joined with km-w-west-b.red in [west] at [10.60.0.0/24]",
+			`network km-e-east-a/blue {"ipFamilies":"v4","observation":"","state":"Success","virtualNetworkNetworkId":`},
+			"Warning"},
+		{"a router that selects the VirtualNetwork alone", slices.Concat(old, young, lists(blue, red), spaces,
+			slice(func() client.Object {
+				v := router(east, "r1", "mesh", "r2", "west-b")
+				v.Spec.VirtualNetworkSelector.MatchLabels = map[string]string{"net": "blue"}
+				return v
+			}(), routers[1])),
+			[]string{"TenantNetwork km-e-east-a of east/a uid-east-a", "km-e-east-a.blue of east/a uid-east-a network blue " +
+				"uid-east-a-blue [10.50.0.0/24] joined with km-w-west-b in [west] joined with km-w-west-b.red in [west] at " +
+				"[10.60.0.0/24]"}, "joined with km-e-east-a in"},
+		{"without Pods", of(presentNetwork(east, "east", "a", "blue", 9), young,
+			slice(withNetwork(listed("east", "a"), "blue"), withNetwork(listed("west", "b"), "red", red))), []string{
+			`network km-e-east-a/blue {"ipFamilies":null,"observation":"","state":"Success","virtualNetworkNetworkId":`},
+			"joined with km-e-east-a.blue"},
+		{"both versions of IP", of(old, slice(withNetwork(listed("east", "a"), "blue", blue, "fd50::/64"))), []string{
+			`network km-e-east-a/blue {"ipFamilies":"v6,v4"`, "uid-east-a-blue [10.50.0.0/24 fd50::/64] joined"}, "overlaps"},
+		{"gone", of(old, young, slice(listed("east", "a"), withNetwork(listed("west", "b"), "red", red))),
+			[]string{"delete VirtualNetwork km-e-east-a/blue", "delete TenantNetwork km-e-east-a.blue"},
+			"joined with km-e-east-a.blue"},
+		{"its Namespace is gone", of(old, young, slice(listed("east"), withNetwork(listed("west", "b"), "red", red))),
+			[]string{"delete Namespace km-e-east-a", "delete TenantNetwork km-e-east-a.blue"}, "delete VirtualNetwork"},
+		{"a list that is not known", of(old, young, slice(withNetwork(listed("west", "b"), "red", red))), []string{
+			"TenantNetwork km-e-east-a.blue of east/a uid-east-a network blue uid-east-a-blue [10.50.0.0/24]",
+			"network km-e-east-a/blue"}, "delete"},
+		{"a list that is not known joins nothing", of(old, young, slice(withNetwork(listed("west", "b"), "red", red))), nil,
+			"joined with km-e-east-a"},
+		{"a list that is not valid", of(old, young, slice(func() client.Object {
+			re := listed("east", "a")
+			re.Spec.Raw.Data = []byte("{")
+			return re
+		}(), withNetwork(listed("west", "b"), "red", red))),
+			[]string{"uid-west-b-red [10.60.0.0/24]" + withAll}, "delete"},
+		{"a user's VirtualNetwork", of(slice(users), lists(blue, red)), []string{"network km-e-east-a/blue " +
+			`{"ipFamilies":null,"observation":"metadata.name: it is no copy, so VirtualNetwork a/blue of cluster east`},
+			"TenantNetwork km-e-east-a.blue"},
+		{"a user's VirtualNetwork of another name", of(old, young, lists(blue, red), slice(&contrailv4.VirtualNetwork{
+			ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "green"}})), []string{
+			"create the VirtualNetwork in Namespace a of the cluster"}, "delete"},
+		{"a user's TenantNetwork", of(old[:1], slice(taken), lists(blue, red)), []string{
+			"TenantNetwork area/km-e-east-a.blue has its name"}, "of east/a uid-east-a network"},
+		{"a spec in a copy", of(specified, young, lists(blue, red)), []string{"spec: it is stored and has no effect"},
+			"delete"},
+		{"members of its TenantNetwork", of(selected, young, lists(blue, red)), []string{
+			"TenantNetwork km-w-west-b.red of west/b uid-west-b network red uid-west-b-red [10.60.0.0/24]" + withAll},
+			"joined with km-e-east-a.blue in [east west]"},
+		{"a connection of a network without Pods", of(agreed, slice(mesh, mine, withNetwork(listed("east", "a"), "blue"))),
+			nil, "joined with km-e-east-a.blue"},
+		{"the range of another cluster", of(old, young, lists(blue, red),
+			slice(info("west", "10.96.0.0/12", "10.50.0.0/16"))),
+			[]string{"10.50.0.0/24 overlaps the range 10.50.0.0/16 of cluster west: give it", `"state":"Warning","virtual`,
+				"km-e-east-a.blue of east/a uid-east-a network blue uid-east-a-blue []"}, "joined with km-e-east-a.blue"},
+		{"the range of its own cluster", of(old, young, lists(blue, red),
+			slice(info("east", "10.50.0.128/25", "10.10.0.0/16"))),
+			[]string{"10.50.0.0/24 overlaps the range 10.50.0.128/25 of cluster east"}, "joined with km-e-east-a.blue"},
+		{"two with one range", of(presentNetwork(east, "east", "a", "blue", 9), presentNetwork(west, "west", "b", "red", 1),
+			lists(blue, "10.50.0.0/16")), []string{"uid-west-b-red []", "uid-east-a-blue [10.50.0.0/24] joined with",
+			"10.50.0.0/16 overlaps a range of VirtualNetwork km-e-east-a/blue: give it a Subnet with another range in cluster " +
+				"west"}, "joined with km-w-west-b.red"},
+		{"the older one changes its range", of(old, young, lists("10.60.0.0/16", red)), []string{
+			"uid-west-b-red [10.60.0.0/24] joined with", "uid-east-a-blue []",
+			"10.60.0.0/16 overlaps a range of VirtualNetwork km-w-west-b/red"}, "joined with km-e-east-a.blue"},
+		{"the older one adds a range", of(old, young, slice(withNetwork(listed("east", "a"), "blue", "10.50.0.0/23", blue,
+			"10.60.0.0/16"), withNetwork(listed("west", "b"), "red", red))), []string{
+			"uid-west-b-red [10.60.0.0/24] joined with", "uid-east-a-blue [10.50.0.0/23 10.50.0.0/24]",
+			"10.60.0.0/16 overlaps a range of VirtualNetwork km-w-west-b/red"}, "joined with km-e-east-a.blue"},
+		{"a range between two others", of(presentNetwork(east, "east", "a", "blue", 9, "10.60.1.0/24"), young,
+			slice(withNetwork(listed("east", "a"), "blue", "10.60.1.0/24", "10.60.0.0/16"),
+				withNetwork(listed("west", "b"), "red", red))), []string{"uid-west-b-red [10.60.0.0/24] joined with",
+			"10.60.0.0/16 overlaps a range of VirtualNetwork km-w-west-b/red"}, "joined with km-e-east-a.blue"},
+		{"a range of a cluster that has gone silent", of(presentNetwork(east, "east", "a", "blue", 1), young,
+			slice(withNetwork(listed("east", "a"), "blue", red))), []string{
+			"10.60.0.0/24 overlaps a range of VirtualNetwork km-w-west-b/red"}, "joined with km"},
+		{"a public range", of(presentNetwork(east, "east", "a", "blue", 9), young, lists("8.8.8.0/24", red)), []string{
+			"Subnet range 8.8.8.0/24 of cluster east is not private", "ranges.multicluster.antrea.io/east"},
+			"joined with km-e-east-a.blue"},
+		{"a pinned public range", of(old, young, lists("8.8.8.0/24", red), slice(pinned("east", "8.8.8.0/23"))), []string{
+			"uid-east-a-blue [8.8.8.0/24] joined with"}, "Warning"},
+		{"a range that is pinned to another cluster", of(old, young, lists(blue, red), slice(pinned("west", "10.0.0.0/8"))),
+			[]string{"Subnet range 10.50.0.0/24 of cluster east is reserved for cluster west"},
+			"joined with km-e-east-a.blue"},
+		{"a range with addresses of no Pod", of(old, young, lists("169.254.0.0/16", red)), []string{
+			"169.254.0.0/16 contains addresses that are never routed"}, "joined with km-e-east-a.blue"},
+	} {
+		t.Run(row.name, func(t *testing.T) { expectLines(t, centralLines(row.objects...), row.want, row.none) })
+	}
+}
+
+// TestNetworkNames has names of the TenantNetworks of copies of VirtualNetworks. They have a dot.
+func TestNetworkNames(t *testing.T) {
+	long := strings.Repeat("n", 253)
+	for _, row := range [][2]string{{"blue", "km-e-east-a.blue"}, {"blue.x", "km-e-east-a.blue.x"},
+		{long, "km-e-east-a." + strings.Repeat("n", 230) + "-"}} {
+		have := networkName(derive.Object{Namespace: "km-e-east-a", Name: row[0]})
+		if !strings.HasPrefix(have, row[1]) || len(have) > 253 {
+			t.Errorf("networkName(%q) = %q, want %q", row[0], have, row[1])
+		}
+	}
+	if networkName(derive.Object{Namespace: "a", Name: long}) == networkName(derive.Object{Namespace: "a",
+		Name: long[1:] + "m"}) {
+		t.Error("two long names have one TenantNetwork")
+	}
+}
+
+// TestCrammed has a cluster with as many copies of VirtualNetworks as it may have: there is no further one.
+func TestCrammed(t *testing.T) {
+	objects := slices.Concat(present("km-e-east-a", "east", "a"), []client.Object{manager("km-e", "east", 1),
+		withNetwork(listed("east", "a"), "blue")})
+	for i := range maxNetworks {
+		objects = append(objects, presentNetwork("km-e-east-a", "east", "a", fmt.Sprint("old", i), 1)[0])
+	}
+	expectLines(t, centralLines(objects...), []string{"VirtualNetworks may have no copies in km-e-east-a",
+		"delete VirtualNetwork km-e-east-a/old0"}, "create VirtualNetwork")
+	expectLines(t, centralLines(objects[1:]...), []string{"create Namespace km-e-east-a"}, "delete VirtualNetwork")
+	expectLines(t, centralLines(objects[:len(objects)-1]...), []string{"create VirtualNetwork km-e-east-a/blue"},
+		"may have no copies")
 }
 
 // TestCentralOff has a leader whose cluster is not the central one any more. The copies and their networks stay.
@@ -412,6 +640,57 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 	is("joined", copies+"km-e-east-a with km-w-west-b in [west]; km-w-west-b with km-e-east-a in [east]; "+
 		"r1 Success; r2 Success; ")
 
+	change := func(step string, to *mcv1alpha1.ResourceExport) {
+		t.Helper()
+		within(t, step, func(ctx context.Context) bool {
+			now := &mcv1alpha1.ResourceExport{}
+			if c.Get(ctx, client.ObjectKey{Namespace: "area", Name: to.Name}, now) != nil {
+				return false
+			}
+			now.Spec = to.Spec
+			return c.Update(ctx, now) == nil
+		})
+	}
+	change("a VirtualNetwork in the member", withNetwork(listed("east", "a"), "blue", "10.50.0.0/24"))
+	blue, ofBlue := &contrailv4.VirtualNetwork{}, &tombolov1alpha1.TenantNetwork{}
+	blueKey := client.ObjectKey{Namespace: "km-e-east-a", Name: "blue"}
+	ofBlueKey := client.ObjectKey{Namespace: "area", Name: "km-e-east-a.blue"}
+	within(t, "a copy of the VirtualNetwork", func(ctx context.Context) bool {
+		return c.Get(ctx, blueKey, blue) == nil && c.Get(ctx, ofBlueKey, ofBlue) == nil &&
+			blue.Status.State == "Success" && blue.Status.IPFamilies == "v4" && ofBlue.Status.Number != 0 &&
+			blue.Status.VirtualNetworkNetworkID == int64(ofBlue.Status.Number) && len(ofBlue.Status.Joined) == 2 &&
+			slices.Equal(ofBlue.Status.CIDRs, []string{"10.50.0.0/24"}) && ofBlue.Status.VirtualNetwork.Name == "blue"
+	})
+	within(t, "the other cluster gets its range", func(ctx context.Context) bool {
+		n := &tombolov1alpha1.TenantNetwork{}
+		return c.Get(ctx, client.ObjectKey{Namespace: "area", Name: "km-w-west-b"}, n) == nil && len(n.Status.Joined) == 2 &&
+			n.Status.Joined[1].Name == ofBlue.Name && slices.Equal(n.Status.Joined[1].CIDRs, ofBlue.Status.CIDRs)
+	})
+	users := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "km-e-east-a", Name: "users"}}
+	create(users)
+	within(t, "a user's VirtualNetwork", func(ctx context.Context) bool {
+		return c.Get(ctx, client.ObjectKeyFromObject(users), users) == nil && users.Status.State == "Failure"
+	})
+	if err := own.Delete(ctx, users.DeepCopy()); err == nil ||
+		!strings.Contains(err.Error(), "may only change and delete copies") {
+		t.Errorf("the controller deletes a user's VirtualNetwork: %v", err)
+	}
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "no-copy"}})
+	labelled := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "no-copy", Name: "blue",
+		Labels: map[string]string{tenant.LabelCopy: "east"}}}
+	create(labelled)
+	if err := own.Delete(ctx, labelled); err == nil || !strings.Contains(err.Error(), "may only write in copies") {
+		t.Errorf("the controller deletes a VirtualNetwork outside of copies: %v", err)
+	}
+	if err := c.Delete(ctx, labelled); err != nil {
+		t.Fatal(err)
+	}
+	change("no VirtualNetwork in the member", list)
+	within(t, "the copy of the VirtualNetwork is deleted", func(ctx context.Context) bool {
+		return apierrors.IsNotFound(c.Get(ctx, blueKey, blue)) && apierrors.IsNotFound(c.Get(ctx, ofBlueKey, ofBlue)) &&
+			c.Delete(ctx, users) == nil
+	})
+
 	namespace := &corev1.Namespace{}
 	key := client.ObjectKey{Name: "km-e-east-a"}
 	within(t, "a user's label", func(ctx context.Context) bool {
@@ -423,14 +702,7 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 	})
 	relabelled := listOf("east", exportcheck.Namespaces{ClusterID: "east", Families: "v6,v4",
 		Namespaces: []exportcheck.IsolatedNamespace{{Name: "a", UID: "uid-east-a", Labels: map[string]string{"team": "x"}}}})
-	within(t, "another label in the member", func(ctx context.Context) bool {
-		now := &mcv1alpha1.ResourceExport{}
-		if c.Get(ctx, client.ObjectKey{Namespace: "area", Name: list.Name}, now) != nil {
-			return false
-		}
-		now.Spec = relabelled.Spec
-		return c.Update(ctx, now) == nil
-	})
+	change("another label in the member", relabelled)
 	within(t, "the labels of both", func(ctx context.Context) bool {
 		n := &corev1.Namespace{}
 		return c.Get(ctx, key, n) == nil && n.Labels["team"] == "x" && n.Labels["mine"] == "x" && n.Labels["ns"] == ""

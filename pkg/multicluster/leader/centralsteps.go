@@ -29,6 +29,7 @@ type centralSteps struct {
 	*central
 	networks *networks
 	crowded  *derive.Table[derive.Name, bool] // clusters with too many copies, also these that terminate
+	crammed  *derive.Table[derive.Name, bool] // the same of copies of VirtualNetworks
 
 	managerSteps   *derive.Table[derive.Object, statusStep]
 	namespaceSteps *derive.Table[derive.Object, *copyStep]
@@ -40,7 +41,10 @@ type centralSteps struct {
 
 // maxCopies is the number of copies of a cluster above which no new ones are made. Copies that terminate count, so a
 // member cannot fill the central cluster by listing other names again and again.
-const maxCopies = 2 * exportcheck.MaxNamespaces
+const (
+	maxCopies   = 2 * exportcheck.MaxNamespaces
+	maxNetworks = 2 * exportcheck.MaxVirtualNetworks // the same of copies of VirtualNetworks
+)
 
 // newCentralSteps adds the tables of writes.
 func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
@@ -51,7 +55,14 @@ func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
 		}
 		return []derive.Object{of.tenantNetwork(k.Name)}
 	})
-	copiedNetworks := derive.NewIndex(c.live, "VirtualNetwork",
+	madeNetworks := derive.NewIndex(c.copiedNetworks, "its TenantNetwork",
+		func(k derive.Object, n *copiedNetwork) []derive.Object {
+			if n.Of.Kept {
+				return nil
+			}
+			return []derive.Object{n.Of.tenantNetwork(networkName(k))}
+		})
+	defaults := derive.NewIndex(c.live, "VirtualNetwork",
 		func(k derive.Object, _ tenant.NamespaceFacts) []derive.Object {
 			return []derive.Object{{Namespace: k.Name, Name: contrailv4.DefaultPodNetwork}}
 		})
@@ -59,12 +70,17 @@ func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
 		func(id derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 			return len(derive.List(r, c.copiesOf, id)) >= maxCopies, nil
 		}, derive.KeysOfIndex(c.copiesOf))
+	s.crammed = derive.NewTable(e, "clusters with too many copies of VirtualNetworks",
+		func(id derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+			return len(derive.List(r, c.networksOf, id)) >= maxNetworks, nil
+		}, derive.KeysOfIndex(c.networksOf))
 	s.managerSteps = derive.NewTable(e, "steps of Kubemanagers", s.managerStep, derive.KeysOf(c.kubemanagers))
 	s.namespaceSteps = derive.NewTable(e, "steps of copies", s.namespaceStep, derive.KeysOf(c.copies),
 		derive.KeysOf(c.namespaces))
-	s.virtualSteps = derive.NewTable(e, "steps of VirtualNetworks", s.virtualStep, derive.KeysOfIndex(copiedNetworks))
+	s.virtualSteps = derive.NewTable(e, "steps of VirtualNetworks", s.virtualStep, derive.KeysOfIndex(defaults),
+		derive.KeysOf(c.copiedNetworks), derive.KeysOf(c.virtual))
 	s.tenantSteps = derive.NewTable(e, "steps of TenantNetworks of copies", s.tenantStep, derive.KeysOf(n.networks),
-		derive.KeysOfIndex(made))
+		derive.KeysOfIndex(made), derive.KeysOfIndex(madeNetworks))
 	s.virtualStatus = derive.NewTable(e, "status steps of VirtualNetworks", s.virtualStatusStep, derive.KeysOf(c.virtual))
 	s.routerSteps = derive.NewTable(e, "status steps of routers", s.routerStep, derive.KeysOf(c.routers))
 	return s
@@ -91,9 +107,10 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 	m, _ := derive.Get(r, s.managed, k)
 	about := problem.About("Kubemanager", k.Namespace, k.Name)
 	ps := slices.Clone(m.Problems)
-	var taken, others, networks, waiting []string
+	var taken, others, networks, waiting, crammedIn []string
 	f, _ := derive.Get(r, s.kubemanagers, k)
 	crowded, _ := derive.Get(r, s.crowded, derive.Name(f.Spec.ClusterName))
+	crammed, _ := derive.Get(r, s.crammed, derive.Name(f.Spec.ClusterName))
 	for _, name := range slices.Sorted(maps.Keys(m.Copies)) {
 		of, _ := derive.Get(r, s.copies, derive.Object{Name: name})
 		n, _ := derive.Get(r, s.namespaces, derive.Object{Name: name})
@@ -105,6 +122,8 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 			taken = append(taken, name)
 		case n == nil && crowded:
 			waiting = append(waiting, name)
+		case crammed && len(m.Copies[name].VirtualNetworks) > 0:
+			crammedIn = append(crammedIn, name)
 		case made != nil && !made.Copy:
 			networks = append(networks, name)
 		}
@@ -121,6 +140,12 @@ func (s *centralSteps) managerStep(k derive.Object, r *derive.Reader) (statusSte
 		ps.Add(about, "spec.clusterName", reasonTooManyCopies, "there is no copy "+problem.Few(waiting)+": cluster "+
 			f.Spec.ClusterName+fmt.Sprintf(" has %d copies or more, with these that are being deleted: wait until they are "+
 			"gone, and see in the cluster who creates so many isolated Namespaces", maxCopies))
+	}
+	if len(crammedIn) > 0 {
+		ps.Add(about, "spec.clusterName", reasonTooManyCopies, "VirtualNetworks may have no copies in "+
+			problem.Few(crammedIn)+": cluster "+f.Spec.ClusterName+fmt.Sprintf(" has %d copies of VirtualNetworks or more, "+
+			"with these that are being deleted: wait until they are gone, and see in the cluster who creates so many",
+			maxNetworks))
 	}
 	if len(networks) > 0 {
 		ps.Add(about, "metadata.name", reasonNameTaken, "there is a TenantNetwork "+problem.Few(networks)+" that is not for "+
@@ -149,10 +174,22 @@ type copyStep struct {
 	Group string // the cluster ID
 }
 
+// original is what has a copy.
+type original struct {
+	Cluster, Name string // the name is NAMESPACE, or NAMESPACE/NAME for a VirtualNetwork
+	Labels        map[string]string
+}
+
+func (c *copied) original() original { return original{c.ClusterID, c.Name, c.Labels} }
+
+func (n *copiedNetwork) original() original {
+	return original{n.Of.ClusterID, n.Of.Name + "/" + n.Name, n.Labels}
+}
+
 // copyMeta returns the step that gives an object the labels of a copy, or nil if it has them. The labels and
-// annotations of others stay, also if the Namespace gets a label of the same key later.
-func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
-	step := &copyStep{Labels: map[string]string{tenant.LabelCopy: copyLabel(of.ClusterID)}, Group: of.ClusterID}
+// annotations of others stay, also if the original gets a label of the same key later.
+func copyMeta(of original, have, annotations map[string]string) *copyStep {
+	step := &copyStep{Labels: map[string]string{tenant.LabelCopy: copyLabel(of.Cluster)}, Group: of.Cluster}
 	var keys []string
 	listed, made := annotations[tenant.AnnotationCopiedLabels]
 	before := strings.Split(listed, ",")
@@ -164,7 +201,7 @@ func copyMeta(of *copied, have, annotations map[string]string) *copyStep {
 			keys = append(keys, key)
 		}
 	}
-	step.Annotations = map[string]string{tenant.AnnotationCopyOf: of.ClusterID + "/" + of.Name,
+	step.Annotations = map[string]string{tenant.AnnotationCopyOf: of.Cluster + "/" + of.Name,
 		tenant.AnnotationCopiedLabels: strings.Join(keys, ",")}
 	due := false
 	for key, value := range step.Labels {
@@ -207,6 +244,37 @@ func (s *centralSteps) namespaceStep(k derive.Object, r *derive.Reader) (*copySt
 		if crowded, _ := derive.Get(r, s.crowded, derive.Name(want.ClusterID)); crowded {
 			return nil, nil
 		}
+		step := copyMeta(want.original(), nil, nil)
+		step.Verb = create
+		return step, nil
+	}
+	step := copyMeta(want.original(), have.Labels, have.Annotations)
+	if step != nil {
+		step.Verb, step.UID, step.Version = update, have.UID, have.Version
+	}
+	return step, nil
+}
+
+// virtualStep makes the VirtualNetworks of a copy: default-podnetwork, and copies of VirtualNetworks with Subnets. An
+// existing object of such a name stays as it is.
+func (s *centralSteps) virtualStep(k derive.Object, r *derive.Reader) (*copyStep, []problem.Problem) {
+	of, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
+	have, _ := derive.Get(r, s.virtual, k)
+	if of == nil || of.Kept || !s.isLive(k.Namespace, r) || have != nil && (!have.Copy || have.Deleted) {
+		return nil, nil
+	}
+	want := of.original()
+	if k.Name != contrailv4.DefaultPodNetwork {
+		n, _ := derive.Get(r, s.copiedNetworks, k)
+		if n == nil {
+			return goneNetwork(k, have), nil
+		}
+		want = n.original()
+		if crammed, _ := derive.Get(r, s.crammed, derive.Name(of.ClusterID)); crammed && have == nil {
+			return nil, nil
+		}
+	}
+	if have == nil {
 		step := copyMeta(want, nil, nil)
 		step.Verb = create
 		return step, nil
@@ -218,23 +286,16 @@ func (s *centralSteps) namespaceStep(k derive.Object, r *derive.Reader) (*copySt
 	return step, nil
 }
 
-// virtualStep makes VirtualNetwork default-podnetwork of a copy. An existing object of that name stays as it is.
-func (s *centralSteps) virtualStep(k derive.Object, r *derive.Reader) (*copyStep, []problem.Problem) {
-	want, _ := derive.Get(r, s.copies, derive.Object{Name: k.Namespace})
-	have, _ := derive.Get(r, s.virtual, k)
-	switch {
-	case want == nil || want.Kept, have != nil && !have.Copy:
-		return nil, nil
-	case have == nil:
-		step := copyMeta(want, nil, nil)
-		step.Verb = create
-		return step, nil
+// goneNetwork returns the removal of the copy of a VirtualNetwork that is gone. Other objects stay.
+func goneNetwork(k derive.Object, have *centralNetwork) *copyStep {
+	if have == nil {
+		return nil
 	}
-	step := copyMeta(want, have.Labels, have.Annotations)
-	if step != nil {
-		step.Verb, step.UID, step.Version = update, have.UID, have.Version
+	cluster, _, name := have.copyOf()
+	if name != k.Name {
+		return nil
 	}
-	return step, nil
+	return &copyStep{Verb: remove, UID: have.UID, Version: have.Version, Group: cluster}
 }
 
 // tenantStep is a write of the TenantNetwork of a copy.
@@ -250,7 +311,11 @@ func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep
 	}
 	have, _ := derive.Get(r, s.networks.networks, k)
 	of := s.ofTenantNetwork(k, r)
-	wanted := of != nil && s.isLive(k.Name, r)
+	wanted := of != nil && s.isLive(of.Key.Namespace, r)
+	if wanted && of.Virtual != nil { // the copy is made first, unless an object of a user has its name
+		object, _ := derive.Get(r, s.virtual, of.Key)
+		wanted = object == nil && have != nil || object != nil && object.Copy
+	}
 	switch {
 	case wanted && have == nil:
 		return tenantStep{Verb: create, Group: of.ClusterID}, nil
@@ -272,19 +337,30 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 		return statusStep{}, nil
 	}
 	have, _ := derive.Get(r, s.virtual, k)
+	virtual, _ := derive.Get(r, s.copiedNetworks, k)
 	own, _ := derive.Get(r, s.tenants.VirtualNetworkProblems, k)
 	ps := slices.Clone(problem.List(own.List))
 	about := problem.About("VirtualNetwork", k.Namespace, k.Name)
 	of.isOut(about, &ps)
 	var want contrailv4.VirtualNetworkStatus
-	fails := false
+	fails, families := false, of.Families
 	network := of.tenantNetwork(k.Namespace)
+	if virtual != nil {
+		network = of.tenantNetwork(networkName(k))
+	}
 	made, _ := derive.Get(r, s.networks.networks, network)
 	switch number, numbered := derive.Get(r, s.networks.numbers, network); {
-	case k.Name != contrailv4.DefaultPodNetwork:
+	case k.Name != contrailv4.DefaultPodNetwork && virtual == nil:
+		if _, _, name := have.copyOf(); name == k.Name { // it is about to be deleted
+			return statusStep{}, nil
+		}
 		fails = true
-		ps.Add(about, "metadata.name", reasonManagerNotServed, "no Pod of cluster "+of.ClusterID+" is in it: of a copy the "+
-			"network of first interfaces is served alone: select VirtualNetwork "+contrailv4.DefaultPodNetwork)
+		ps.Add(about, "metadata.name", reasonManagerNotServed, "no Pod of cluster "+of.ClusterID+" is in it: create the "+
+			"VirtualNetwork in Namespace "+of.Name+" of the cluster, which gives it a copy here")
+	case virtual != nil && !have.Copy:
+		fails = true
+		ps.Add(about, "metadata.name", reasonNameTaken, "it is no copy, so VirtualNetwork "+of.Name+"/"+k.Name+" of cluster "+
+			of.ClusterID+" has no copy, and joins nothing: delete it")
 	case of.Kept:
 		want.VirtualNetworkNetworkID, want.IPFamilies = have.Status.VirtualNetworkNetworkID, have.Status.IPFamilies
 	case made == nil: // its TenantNetwork is made first
@@ -299,7 +375,10 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 			s.networks.holder(made, r).String()+" is older and has the number: delete TenantNetwork "+network.String()+
 			", which is made again with another number")
 	default:
-		want.VirtualNetworkNetworkID, want.IPFamilies = int64(number), of.Families
+		if virtual != nil {
+			families = s.rangesStatus(about, network, have, r, &ps)
+		}
+		want.VirtualNetworkNetworkID, want.IPFamilies = int64(number), families
 	}
 	want.State, want.Observation = observed(ps)
 	if fails {
@@ -311,9 +390,39 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	fields := map[string]any{"state": want.State, "observation": want.Observation, "virtualNetworkNetworkId": nil,
 		"ipFamilies": nil}
 	if want.VirtualNetworkNetworkID != 0 {
-		fields["virtualNetworkNetworkId"], fields["ipFamilies"] = want.VirtualNetworkNetworkID, want.IPFamilies
+		fields["virtualNetworkNetworkId"] = want.VirtualNetworkNetworkID
+	}
+	if want.IPFamilies != "" {
+		fields["ipFamilies"] = want.IPFamilies
 	}
 	return statusStepOf(have.UID, of.ClusterID, fields), nil
+}
+
+// rangesStatus returns the versions of IP of the copy of a VirtualNetwork, and reports ranges that others have.
+func (s *centralSteps) rangesStatus(about problem.Object, network derive.Object, have *centralNetwork,
+	r *derive.Reader, ps *problem.List) string {
+	ranges, _ := derive.Get(r, s.networks.ranges, network)
+	for _, refused := range ranges.Refused {
+		ps.Add(about, "metadata.name", refused.Reason, "it is joined with nothing: "+refused.Words)
+	}
+	if have.Specified {
+		ps.Add(about, "spec", reasonManagerNotServed, "it is stored and has no effect: remove it, and change the "+
+			"VirtualNetwork in the member")
+	}
+	return familiesOf(ranges.CIDRs)
+}
+
+// familiesOf returns the versions of IP of ranges, as in v6,v4.
+func familiesOf(ranges []string) string {
+	var out []string
+	for _, one := range []struct {
+		name, mark string
+	}{{"v6", ":"}, {"v4", "."}} {
+		if slices.ContainsFunc(ranges, func(text string) bool { return strings.Contains(text, one.mark) }) {
+			out = append(out, one.name)
+		}
+	}
+	return strings.Join(out, ",")
 }
 
 // isOut reports that the network of a copy has no joins.

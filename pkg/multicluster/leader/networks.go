@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,8 @@ const (
 // networks decide the numbers of TenantNetworks and which of them are joined.
 //
 //	networks ─► numbers ──────────┐
-//	   │  └───► clusters ◄ members┤
+//	   │  ├───► clusters ◄ members┤
+//	   │  └───► ranges ◄ claims ──┤
 //	   └► agreed ◄ connections ───┴─► joins ─► steps
 type networks struct {
 	members derive.Readable[derive.Name, member] // of the ClusterSet
@@ -45,18 +47,21 @@ type networks struct {
 	numbers  *derive.Table[derive.Object, int32]
 	clusters *derive.Table[derive.Object, []string] // with members of the network that are in the ClusterSet, sorted
 	agreed   *derive.Table[derive.Object, *agreed]  // by the connection
-	joins    *derive.Table[derive.Object, *joins]
+	// ranges are the ranges of networks of VirtualNetworks. Other networks have no row.
+	ranges *derive.Table[derive.Object, networkRanges]
+	joins  *derive.Table[derive.Object, *joins]
 
 	networkSteps    *derive.Table[derive.Object, *tombolov1alpha1.TenantNetwork]
 	connectionSteps *derive.Table[derive.Object, *tombolov1alpha1.NetworkConnection]
 
 	byNumber *derive.Index[derive.Name, derive.Object, *network]
+	virtual  *derive.Index[derive.Name, derive.Object, *network] // of VirtualNetworks, all under one name
 }
 
 // newNetworks adds the tables of networks. The kinds are optional: earlier versions have neither the kinds nor the
 // rights.
 func newNetworks(k *watch.Kinds, e *derive.Engine, members derive.Readable[derive.Name, member],
-	c *central) *networks {
+	c *central, claiming *claimTables) *networks {
 	allowed := watch.IfAllowed()
 	t := &networks{
 		members:     members,
@@ -77,6 +82,7 @@ func newNetworks(k *watch.Kinds, e *derive.Engine, members derive.Readable[deriv
 	t.numbers = derive.NewTable(e, "numbers of networks", t.number, derive.KeysOf(t.networks))
 	t.clusters = derive.NewTable(e, "clusters of networks", t.clustersOf, derive.KeysOf(t.networks))
 	t.agreed = derive.NewTable(e, "agreed connections", t.agreedOf, derive.KeysOf(t.connections))
+	t.addRanges(e, claiming)
 	t.joins = derive.NewTable(e, "joins of networks", t.joinsOf, derive.KeysOf(t.networks))
 	t.networkSteps = derive.NewTable(e, "steps of TenantNetworks", t.networkStep, derive.KeysOf(t.networks))
 	t.connectionSteps = derive.NewTable(e, "steps of NetworkConnections", t.connectionStep, derive.KeysOf(t.connections))
@@ -150,7 +156,7 @@ func (t *networks) isMember(r *derive.Reader, id string) bool {
 
 func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, _ []problem.Problem) {
 	n, _ := derive.Get(r, t.networks, k)
-	for _, m := range n.Members {
+	for _, m := range n.members(k) {
 		if m.Fault == "" && t.isMember(r, m.ClusterID) {
 			ids = append(ids, m.ClusterID)
 		}
@@ -162,8 +168,19 @@ func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, 
 	return slices.Compact(ids), nil
 }
 
-// copyOf returns the Namespace whose copy a network is made for, or nil.
-func (t *networks) copyOf(k derive.Object, n *network, r *derive.Reader) *copied {
+// ofVirtual reports whether a network is made for a VirtualNetwork.
+func (n *network) ofVirtual(k derive.Object) bool { return n.Copy && strings.Contains(k.Name, ".") }
+
+// members returns the members that count. No Namespace is in the network of a VirtualNetwork.
+func (n *network) members(k derive.Object) []networkMember {
+	if n.ofVirtual(k) {
+		return nil
+	}
+	return n.Members
+}
+
+// copyOf returns what a network is made for in the central cluster, or nil.
+func (t *networks) copyOf(k derive.Object, n *network, r *derive.Reader) *networkOwner {
 	if !n.Copy {
 		return nil
 	}
@@ -256,7 +273,7 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 		}
 	}
 	if of := t.copyOf(k, n, r); of != nil && of.Out == nil {
-		for _, peer := range t.central.peers(k.Name, r) {
+		for _, peer := range t.central.peers(of, k.Namespace, r) {
 			other, _ := derive.Get(r, t.networks, derive.Object{Namespace: k.Namespace, Name: peer})
 			if other != nil && other.Copy {
 				peers[peer] = true
@@ -264,11 +281,18 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 		}
 	}
 	delete(peers, k.Name)
+	if own, _ := derive.Get(r, t.ranges, k); !own.usable() {
+		return j, nil
+	}
 	clusters := 0
 	for _, name := range slices.Sorted(maps.Keys(peers)) {
 		of := derive.Object{Namespace: k.Namespace, Name: name}
 		number, ok := derive.Get(r, t.numbers, of)
 		if !ok { // its own status reports this
+			continue
+		}
+		ranges, _ := derive.Get(r, t.ranges, of)
+		if !ranges.usable() { // its VirtualNetwork reports this
 			continue
 		}
 		ids, _ := derive.Get(r, t.clusters, of)
@@ -279,7 +303,8 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 					name, maxJoined, maxJoinedClusters))
 			break
 		}
-		j.Joined = append(j.Joined, tombolov1alpha1.JoinedNetwork{Name: name, Number: number, ClusterIDs: ids})
+		j.Joined = append(j.Joined, tombolov1alpha1.JoinedNetwork{Name: name, Number: number, ClusterIDs: ids,
+			CIDRs: ranges.CIDRs})
 	}
 	return j, nil
 }
@@ -303,13 +328,22 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 			t.holder(n, r).String()+" is older and has the same number of a network: delete and create this object again, "+
 			"which gives it another number")
 	}
+	ranges, _ := derive.Get(r, t.ranges, k)
+	want.CIDRs = ranges.CIDRs
 	if of := t.copyOf(k, n, r); of != nil && of.Kept {
-		want.Namespace = have.Status.Namespace
+		want.Namespace, want.VirtualNetwork = have.Status.Namespace, have.Status.VirtualNetwork
 	} else if of != nil {
+		if of.Virtual != nil {
+			want.VirtualNetwork = &tombolov1alpha1.VirtualNetworkReference{Name: of.Virtual.Name, UID: of.Virtual.UID}
+		}
 		want.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: of.ClusterID,
 			NamespaceReference: tombolov1alpha1.NamespaceReference{Name: of.Name, UID: of.UID}}
 	}
-	for i, m := range n.Members {
+	if n.ofVirtual(k) && len(n.Members) > 0 {
+		ps.Add(about, "spec.members", reasonManagerNotServed, "they are stored and have no effect, since the network is "+
+			"of a VirtualNetwork: remove them")
+	}
+	for i, m := range n.members(k) {
 		if m.Fault != "" {
 			ps.Add(about, fmt.Sprintf("spec.members[%d].namespaceSelector", i), reasonInvalidSelector,
 				"it selects nothing: "+m.Fault+": correct it")

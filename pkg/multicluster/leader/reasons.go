@@ -52,7 +52,7 @@ var (
 	})
 
 	reasonManagerNotServed = reasons.New(reasons.Row{
-		Name: "NotServed", Objects: "Kubemanager, VirtualNetwork of a copy", Shown: reasons.Condition,
+		Name: "NotServed", Objects: "Kubemanager, VirtualNetwork and TenantNetwork of a copy", Shown: reasons.Condition,
 		Level:  reasons.Warning,
 		Cause:  "A field or an object has no effect in this version.",
 		Remedy: "Remove it, or follow the message.",
@@ -156,6 +156,18 @@ var (
 		Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "An older TenantNetwork has the same number. The Namespaces stay in networks of their own.",
 		Remedy: "Delete the object and create it again, and it gets another number.",
+	})
+
+	reasonOverlappingRange = reasons.New(reasons.Row{
+		Name: "OverlappingRange", Objects: "VirtualNetwork of a copy", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "A cluster or another VirtualNetwork has addresses of its range. It is joined with nothing.",
+		Remedy: "Give it a Subnet with another range.",
+	})
+
+	reasonRangeNotAllowed = reasons.New(reasons.Row{
+		Name: "RangeNotAllowed", Objects: "VirtualNetwork of a copy", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "Its cluster may not have its range. It is joined with nothing.",
+		Remedy: "Give it a Subnet with another range, or pin the range to the cluster.",
 	})
 
 	reasonRequestsConflict = reasons.New(reasons.Row{

@@ -209,7 +209,7 @@ func newTablesOf(central bool) *tables {
 	t.steps.accountSteps = derive.NewTable(e, "steps of accounts", t.steps.accountStep, derive.KeysOf(t.facts.accounts))
 	t.steps.setSteps = derive.NewTable(e, "steps of the ClusterSet", t.steps.setStep, derive.KeysOfIndex(everything))
 	copies := newCentral(t.around, t, central)
-	t.networks = newNetworks(t.kinds, e, t.members, copies)
+	t.networks = newNetworks(t.kinds, e, t.members, copies, &t.claiming)
 	t.central = newCentralSteps(e, copies, t.networks)
 	return t
 }

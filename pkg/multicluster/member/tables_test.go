@@ -92,7 +92,14 @@ func step(r *rand.Rand, v View, c Change) View {
 		}
 		return m
 	}
-	switch r.IntN(28) {
+	switch r.IntN(31) {
+	case 28, 29:
+		vn := subnetNetwork(ns, pick("one", "two"), r.IntN(4) > 0, map[string]string{"net": pick("x", "y")})
+		deleted(vn)
+		v.VirtualNetworks = put(r, v.VirtualNetworks, vn)
+	case 30:
+		v.SubnetLeases = put(r, v.SubnetLeases, leaseOf(pick("s1", "s2", "s3"), ns, pick("one", "two"),
+			pick("10.50.0.0/24", "10.51.0.0/24", "fd50::/64", "x"), r.IntN(3) == 0))
 	case 26:
 		n := tenantNetwork(pick("one", "two"), int32(r.IntN(3)), pick("east", "west", "east"), pick("east", "south"))
 		n.Spec.Members[0].NamespaceSelector.MatchLabels = map[string]string{pick("a", "not/a/key"): "b"}
@@ -158,7 +165,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		v.Endpoints = put(r, v.Endpoints, &services.Endpoints{ObjectMeta: mark(meta(ns, "antrea-mc-"+name))})
 	case 9:
 		n := &corev1.Namespace{ObjectMeta: meta("", ns)}
-		n.Labels = map[string]string{"team": pick("x", "y")}
+		n.Labels = map[string]string{"team": pick("x", "y"), "core.juniper.net/isolated-namespace": pick("true", "false")}
 		v.Namespaces = put(r, v.Namespaces, n)
 	case 10:
 		n := node(pick("node-1", "node-2", "node-3"), pick("10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1"))
@@ -259,6 +266,9 @@ func step(r *rand.Rand, v View, c Change) View {
 	case 17:
 		cs := joinedView().ClusterSets[0].DeepCopy()
 		cs.Name = pick("set", "set", "set", "other")
+		if r.IntN(3) > 0 {
+			cs.Annotations = map[string]string{multicluster.AnnotationCentral: "true"}
+		}
 		cs.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(2)) * time.Second)}
 		deleted(cs)
 		v.ClusterSets = put(r, v.ClusterSets, cs)

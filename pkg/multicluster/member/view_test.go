@@ -18,6 +18,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
@@ -56,6 +57,8 @@ type View struct {
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
 	PodAddressImports  []*mcv1alpha1.PodAddressImport // of Namespace
 	NetworkImports     []*tombolov1alpha1.TenantNetworkImport
+	VirtualNetworks    []*contrailv4.VirtualNetwork // empty if the API server has no such kind
+	SubnetLeases       []*tombolov1alpha1.SubnetLease
 	ACNPs              []*crdv1beta1.ClusterNetworkPolicy
 	CNPs               []*npv1alpha2.ClusterNetworkPolicy
 	NetworkPolicies    []*networkingv1.NetworkPolicy

@@ -59,6 +59,21 @@ type JoinedNetwork struct {
 	// +kubebuilder:validation:MaxItems=200
 	// +kubebuilder:validation:items:MaxLength=253
 	ClusterIDs []string `json:"clusterIDs,omitempty"`
+	// CIDRs are the ranges of its Pods, if it is a VirtualNetwork with Subnets, sorted. Without ranges it is a network of
+	// Namespaces, whose Pods have addresses of their cluster.
+	// +optional
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=43
+	CIDRs []string `json:"cidrs,omitempty"`
+}
+
+// VirtualNetworkReference is one VirtualNetwork of a Namespace, and no later one of its name.
+type VirtualNetworkReference struct {
+	// Name of the VirtualNetwork.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// UID of the VirtualNetwork.
+	UID types.UID `json:"uid"`
 }
 
 // NamespaceOfCluster is a Namespace of a cluster.
@@ -95,6 +110,15 @@ type TenantNetworkStatus struct {
 	// ClusterSet.
 	// +optional
 	Namespace *NamespaceOfCluster `json:"namespace,omitempty"`
+	// VirtualNetwork is set with Namespace, for a network that is made for a VirtualNetwork with Subnets of this
+	// Namespace. Then no Namespace is in the network.
+	// +optional
+	VirtualNetwork *VirtualNetworkReference `json:"virtualNetwork,omitempty"`
+	// CIDRs are the ranges of the VirtualNetwork's Pods, sorted.
+	// +optional
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=43
+	CIDRs []string `json:"cidrs,omitempty"`
 	// State is Success, Warning if parts of the object are not acted on, or Failure if the network has no number.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -214,6 +238,10 @@ type TenantNetworkImportSpec struct {
 	// cluster.
 	// +optional
 	Namespace *NamespaceReference `json:"namespace,omitempty"`
+	// VirtualNetwork is set with Namespace, if the network is this VirtualNetwork of the Namespace, and no Namespace is in
+	// it.
+	// +optional
+	VirtualNetwork *VirtualNetworkReference `json:"virtualNetwork,omitempty"`
 	// ClusterIDs are the other clusters that have members of the network, sorted.
 	// +optional
 	// +kubebuilder:validation:MaxItems=200

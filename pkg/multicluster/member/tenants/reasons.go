@@ -10,9 +10,15 @@ var (
 		Remedy: "Isolate fewer Namespaces.",
 	})
 
+	reasonTooManyVirtualNetworks = reasons.New(reasons.Row{
+		Name: "TooManyVirtualNetworks", Objects: "ClusterSet", Shown: reasons.Event, Level: reasons.Warning,
+		Cause:  "The list for the central cluster has no room for all VirtualNetworks. The youngest ones have no copies.",
+		Remedy: "Delete VirtualNetworks, or shorten labels.",
+	})
+
 	reasonTooManyLabels = reasons.New(reasons.Row{
 		Name: "TooManyLabels", Objects: "ClusterSet", Shown: reasons.Event, Level: reasons.Warning,
-		Cause:  "Isolated Namespaces have too many or too long labels. Their copies lack some of them.",
-		Remedy: "Shorten or remove labels of the Namespaces.",
+		Cause:  "Isolated Namespaces or their VirtualNetworks have too many or too long labels. Copies lack some of them.",
+		Remedy: "Shorten or remove labels.",
 	})
 )

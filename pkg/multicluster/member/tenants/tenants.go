@@ -26,7 +26,7 @@ const labelManagedBy = "app.kubernetes.io/managed-by"
 // Tables has the imports of the networks that have members in this cluster.
 //
 //	tenantnetworks of the leader ─► TenantNetworkImports
-//	isolated Namespaces ─► list ─► ResourceExport
+//	isolated Namespaces, VirtualNetworks, SubnetLeases ─► list ─► ResourceExport
 type Tables struct {
 	base *membership.Tables
 
@@ -36,6 +36,10 @@ type Tables struct {
 	Imports *derive.Table[derive.Object, *tombolov1alpha1.TenantNetworkImport]
 
 	namespaces *derive.Source[derive.Object, *isolated]
+	virtual    *derive.Source[derive.Object, *virtualNetwork]
+	leases     *derive.Source[derive.Object, lease]
+	inSpace    *derive.Index[derive.Name, derive.Object, *virtualNetwork] // by Namespace
+	leased     *derive.Index[derive.Object, derive.Object, lease]         // by VirtualNetwork
 	export     *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
 	ByName     *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport] // the export
 }
@@ -64,7 +68,7 @@ func networkFacts(o *tombolov1alpha1.TenantNetwork) *tombolov1alpha1.TenantNetwo
 	return &tombolov1alpha1.TenantNetwork{ObjectMeta: writes.MetaFacts(o),
 		Spec: tombolov1alpha1.TenantNetworkSpec{Members: o.Spec.Members},
 		Status: tombolov1alpha1.TenantNetworkStatus{Number: o.Status.Number, Joined: o.Status.Joined,
-			Namespace: o.Status.Namespace}}
+			Namespace: o.Status.Namespace, VirtualNetwork: o.Status.VirtualNetwork}}
 }
 
 func importFacts(o *tombolov1alpha1.TenantNetworkImport) *tombolov1alpha1.TenantNetworkImport {
@@ -83,8 +87,13 @@ func (t *Tables) importOf(k derive.Object, r *derive.Reader) (*tombolov1alpha1.T
 	if !m.Joined || n == nil || !n.DeletionTimestamp.IsZero() || n.Status.Number == 0 {
 		return nil, nil
 	}
-	spec := tombolov1alpha1.TenantNetworkImportSpec{Number: n.Status.Number, Joined: n.Status.Joined}
-	for _, member := range n.Spec.Members {
+	spec := tombolov1alpha1.TenantNetworkImportSpec{Number: n.Status.Number, Joined: n.Status.Joined,
+		VirtualNetwork: n.Status.VirtualNetwork}
+	members := n.Spec.Members
+	if spec.VirtualNetwork != nil { // no Namespace is in the network
+		members = nil
+	}
+	for _, member := range members {
 		if _, err := metav1.LabelSelectorAsSelector(&member.NamespaceSelector); err != nil {
 			continue
 		}
