@@ -28,8 +28,9 @@ type ownTables struct {
 	tenants  *tenantTables
 	entered  *derive.Table[derive.Object, tenant.ID] // networks of such Pods of this Node
 	confined *derive.Table[derive.Name, []string]    // one row: Namespaces of such networks
-	taken    *derive.Table[derive.Name, []netip.Prefix]
-	servers  *derive.Table[derive.Name, bool] // one row: a Pod of this Node is in the default network
+	// taken has one row: ranges of Nodes, Services and other clusters. It is empty while no flow depends on it.
+	taken   *derive.Table[derive.Name, []netip.Prefix]
+	servers *derive.Table[derive.Name, bool] // one row: a Pod of this Node is in the default network
 }
 
 // newOwnTables adds the tables that other features read.
@@ -69,7 +70,7 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 		}, derive.KeysOf(b.Node)).EqualBy(slices.Equal[[]string])
 	t.taken = derive.NewTable(e, "ranges-of-others",
 		func(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
-			if len(derive.List(r, owned, Self))+len(derive.All(r, t.entered)) == 0 {
+			if len(derive.List(r, owned, Self))+len(derive.All(r, t.entered)) == 0 && !tenants.farOf(r).virtual {
 				return nil, nil
 			}
 			return t.rangesOfOthers(r), nil
@@ -112,6 +113,9 @@ func (t *ownTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
 
 // isTaken reports whether an owner outside of the network has a part of a range.
 func (t *ownTables) isTaken(r *derive.Reader, p netip.Prefix) bool {
+	if t == nil {
+		return true
+	}
 	taken, _ := derive.Get(r, t.taken, Self)
 	return slices.ContainsFunc(taken, p.Overlaps)
 }

@@ -69,6 +69,8 @@ type tenantTables struct {
 	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 
+	far *derive.Table[derive.Name, farNetworks] // one row; nil without Remotes
+
 	// These are nil without Inputs.Networks.
 	entered  *derive.Table[derive.Object, tenant.ID] // VirtualNetworks with Pods on this Node
 	present  *derive.Table[derive.Name, []tenant.ID] // one row: the networks with Pods on this Node, sorted
@@ -98,6 +100,7 @@ func newTenantTables(e *derive.Engine, b *base) *tenantTables {
 			func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 				return len(derive.All(r, b.Remotes)) > 0, nil
 			}, derive.KeysOf(b.Node))
+		t.addFar(e)
 	}
 	servicesOf := derive.NewIndex(b.Frontends, "namespace",
 		func(k derive.Object, _ []service.Frontend) []derive.Name {
@@ -183,7 +186,7 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 		return flow.Entries{Flows: flows}, nil
 	}
 	flows = append(flows, tenantBase(n)...)
-	if t.entersVirtual(r) {
+	if t.entersVirtual(r) || t.farOf(r).virtual {
 		flows = append(flows, aroundServices())
 	}
 	for _, cidr := range t.otherClusters(r) { // they are not outside
