@@ -28,9 +28,8 @@ type ownTables struct {
 	tenants  *tenantTables
 	entered  *derive.Table[derive.Object, tenant.ID] // networks of such Pods of this Node
 	confined *derive.Table[derive.Name, []string]    // one row: Namespaces of such networks
-	// taken has one row: ranges of Nodes, Services and other clusters. It is empty while no flow depends on it.
-	taken   *derive.Table[derive.Name, []netip.Prefix]
-	servers *derive.Table[derive.Name, bool] // one row: a Pod of this Node is in the default network
+	taken    *derive.Table[derive.Name, []netip.Prefix]
+	servers  *derive.Table[derive.Name, bool] // one row: a Pod of this Node is in the default network
 }
 
 // newOwnTables adds the tables that other features read.
@@ -70,10 +69,10 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 		}, derive.KeysOf(b.Node)).EqualBy(slices.Equal[[]string])
 	t.taken = derive.NewTable(e, "ranges-of-others",
 		func(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
-			if len(derive.List(r, owned, Self))+len(derive.All(r, t.entered)) == 0 && !tenants.farOf(r).virtual {
+			if len(derive.List(r, owned, Self))+len(derive.All(r, t.entered)) == 0 {
 				return nil, nil
 			}
-			return t.rangesOfOthers(r), nil
+			return tenants.rangesOfOthers(r), nil
 		}, derive.KeysOf(b.Node)).EqualBy(slices.Equal[[]netip.Prefix])
 	inDefault := derive.NewIndex(b.Pods, "namespace of first interfaces", func(_ derive.Name, p Pod) []derive.Name {
 		if p.inVirtual() {
@@ -96,14 +95,14 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 
 // rangesOfOthers returns ranges of Nodes, Services and other clusters, sorted. One that meets a Subnet has come later
 // than the Subnet.
-func (t *ownTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
-	b := t.tenants.base
+func (t *tenantTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
+	b := t.base
 	n := b.self(r)
 	out := slices.Concat(n.PodCIDRs, n.ServiceCIDRs)
 	for _, row := range derive.All(r, b.RemoteNodes) {
 		out = append(out, row.Value.PodCIDRs...)
 	}
-	out = append(out, t.tenants.otherClusters(r)...)
+	out = append(out, t.otherClusters(r)...)
 	for i, p := range out {
 		out[i] = p.Masked()
 	}
@@ -113,9 +112,6 @@ func (t *ownTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
 
 // isTaken reports whether an owner outside of the network has a part of a range.
 func (t *ownTables) isTaken(r *derive.Reader, p netip.Prefix) bool {
-	if t == nil {
-		return true
-	}
 	taken, _ := derive.Get(r, t.taken, Self)
 	return slices.ContainsFunc(taken, p.Overlaps)
 }

@@ -88,7 +88,7 @@ func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer)
 		flows = append(flows, c.tenantsTo(peer, pods, remote.To, serves)...)
 	}
 	for _, there := range remote.Virtual {
-		if c.node.Families.Serve(there.CIDR.Addr()) && !t.own.isTaken(r, there.CIDR) {
+		if c.node.Families.Serve(there.CIDR.Addr()) && t.isFar(r, there.CIDR) {
 			flows = append(flows, t.farRange(r, c, peer, there, serves)...)
 		}
 	}

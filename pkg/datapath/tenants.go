@@ -69,7 +69,10 @@ type tenantTables struct {
 	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 
-	far *derive.Table[derive.Name, farNetworks] // one row; nil without Remotes
+	// These have one row, and are nil without Remotes. farTaken has ranges of others, if other clusters have
+	// VirtualNetworks.
+	far      *derive.Table[derive.Name, farNetworks]
+	farTaken *derive.Table[derive.Name, []netip.Prefix]
 
 	// These are nil without Inputs.Networks.
 	entered  *derive.Table[derive.Object, tenant.ID] // VirtualNetworks with Pods on this Node

@@ -19,7 +19,7 @@ import (
 //     Gateway needs the blocks of all Nodes, also without a Pod in the network.
 //   - A range, and a block on the way from another cluster, is matched together with a network. For packets of all
 //     other networks the address belongs to another machine. Flows of this cluster's own addresses come before flows of
-//     a range. A range has no flows while another owner has a part of it (ownTables.taken).
+//     a range. A range has no flows while another owner has a part of it (isFar).
 //   - A Gateway admits a source in a range with the number of the range's network alone. Such packets have the bit for
 //     packets without Services.
 //
@@ -46,6 +46,45 @@ func (t *tenantTables) addFar(e *derive.Engine) {
 		f.from, f.leaving = slices.Compact(f.from), slices.Compact(f.leaving)
 		return f, nil
 	}, derive.KeysOf(t.base.Node)).EqualBy(func(a, b farNetworks) bool { return reflect.DeepEqual(a, b) })
+	t.farTaken = derive.NewTable(e, "ranges-that-are-not-far",
+		func(_ derive.Name, r *derive.Reader) (out []netip.Prefix, _ []problem.Problem) {
+			if !t.farOf(r).virtual {
+				return nil, nil
+			}
+			n := t.base.self(r)
+			addresses := slices.Concat(n.Tunnels.Ends, n.GatewayIPs, n.NodePortAddresses, n.vips())
+			for _, row := range derive.All(r, t.base.RemoteNodes) {
+				addresses = append(append(addresses, row.Value.sources()...), row.Value.hosts()...)
+			}
+			for _, peer := range derive.All(r, t.base.Peering.Peers) {
+				for _, w := range peer.Value.Gateways {
+					addresses = append(addresses, w.Outside, w.End())
+				}
+			}
+			out = t.rangesOfOthers(r)
+			for _, ip := range addresses {
+				if ip.IsValid() {
+					out = append(out, host(ip))
+				}
+			}
+			slices.SortFunc(out, netip.Prefix.Compare)
+			return slices.Compact(out), nil
+		}, derive.KeysOf(t.base.Node)).EqualBy(slices.Equal[[]netip.Prefix])
+}
+
+// isFar reports whether no Node, Service or other cluster has a part of a range of a VirtualNetwork of another cluster.
+func (t *tenantTables) isFar(r *derive.Reader, p netip.Prefix) bool {
+	taken, _ := derive.Get(r, t.farTaken, Self)
+	return !slices.ContainsFunc(taken, p.Overlaps)
+}
+
+// IsFar reports whether packets go to a range of a VirtualNetwork of another cluster. Any goroutine may call it.
+func (t *Tables) IsFar(p netip.Prefix) bool {
+	if t.tenants.farTaken == nil {
+		return false
+	}
+	taken, _ := t.tenants.farTaken.Get(Self)
+	return !slices.ContainsFunc(taken, p.Overlaps)
 }
 
 // farOf returns the networks between clusters; none without Inputs.Remotes.

@@ -124,7 +124,8 @@ type Place struct {
 	Outside bool
 	// Joined are the numbers of networks that it is joined with, sorted.
 	Joined []ID
-	// Clusters are the IDs of other clusters that have Pods in these networks, sorted.
+	// Clusters are the IDs of other clusters whose ranges of Pods have Pods in these networks, sorted. Pods of
+	// VirtualNetworks of other clusters have ranges of their own (Remote).
 	Clusters []string
 }
 
@@ -285,12 +286,13 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 }
 
 // join adds the numbers to a place: of its network, and of networks that it is joined with. It also adds the clusters
-// that have Pods in these.
+// with Pods in these.
 func (t *Tables) join(out *Place, n Network, r *derive.Reader) {
 	out.Clusters = slices.Clone(n.Clusters)
 	for _, j := range n.Joins {
-		out.Joined = append(out.Joined, j.ID)
-		out.Clusters = append(out.Clusters, j.Clusters...)
+		if out.Joined = append(out.Joined, j.ID); !j.Virtual {
+			out.Clusters = append(out.Clusters, j.Clusters...)
+		}
 	}
 	slices.Sort(out.Clusters)
 	out.Clusters = slices.Compact(out.Clusters)
