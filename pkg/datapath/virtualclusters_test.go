@@ -310,11 +310,14 @@ func TestVirtualNetworksAcrossClusters(t *testing.T) {
 // alone that are joined with a VirtualNetwork of that cluster.
 func TestHostileVirtualClusters(t *testing.T) {
 	w := newFarWorld()
+	w.joins = map[string][][2]string{"east": append([][2]string{{"red", "gold"}}, farJoins...)}
 	c := w.farCable(t)
-	for name, s := range c.states { // a Service that takes an address of blue
-		s.Frontends = append(slices.Clone(s.Frontends),
-			frontend("hijack", corev1.ProtocolTCP, w.addressOf("east3").String()+":443",
+	for name, s := range c.states { // Services that take addresses of Pods
+		s.Frontends = slices.Clone(s.Frontends)
+		for _, node := range []string{"east3", "east4"} {
+			s.Frontends = append(s.Frontends, frontend("hijack-"+node, corev1.ProtocolTCP, w.addressOf(node).String()+":443",
 				cidrHost(activePods("east", 3), 9)+":80"))
+		}
 		c.states[name] = s
 		if err := c.nodes[name].Replace(c.entries(s)...); err != nil {
 			t.Fatal(err)
@@ -374,6 +377,8 @@ func TestHostileVirtualClusters(t *testing.T) {
 			func(p *oftest.Packet) { p.DstPort = 443 }), "east3 pod1"},
 		{"a Namespace to a Service at the Pod's address", "east3", edit(from("west1", "d", podOf("west2"), pod("east3")),
 			func(p *oftest.Packet) { p.DstPort = 443 }), "east3 pod1"},
+		{"to a Service at the address of a Namespace's Pod", "east4", edit(from("west1", "green", pod("west1"),
+			podOf("east4")), func(p *oftest.Packet) { p.DstPort = 443 }), "east4 pod1"},
 		{"to the host", "east3", from("west1", "green", pod("west1"), activeAddr("east", 3)), "east3 dropped in UnSNAT"},
 		{"to the host's address in the Pods' range", "east3", from("west1", "green", pod("west1"),
 			addrOf(cidrHost(activePods("east", 3), 1))), "east3 dropped in Tenant"},
@@ -390,7 +395,11 @@ func TestHostileVirtualClusters(t *testing.T) {
 			"east3 dropped in Classify"},
 		{"a Node with its block, in another network", "east3", from("east2", "blue", pod("east2"), pod("west1")),
 			"east3 dropped in Classify"},
-		{"a Node, in a network that is not joined", "east3", from("east2", "red", pod("east2"), pod("west1")),
+		{"a Node, in a network that is joined with another cluster's", "east3", from("east2", "red", pod("east2"),
+			pod("west1")), "east3 dropped in Tenant"},
+		{"a Node, in a Namespace that is joined with another cluster's", "east3", from("east1", "c", podOf("east1"),
+			pod("nord1")), "east3 dropped in Tenant"},
+		{"a Node, in a network of another cluster", "east3", from("east2", "green", pod("east2"), pod("nord1")),
 			"east3 dropped in Classify"},
 		{"a Gateway to a Node, in another range", "east1", from("east3", "green", pod("nord1"), pod("east1")),
 			"east1 dropped in Classify"},
