@@ -409,6 +409,9 @@ func TestWhyFarNetworks(t *testing.T) {
 				"from=a/a-here&to=10.60.0.7&port=80":         "allowed, traced",
 				"from=a/a-here&to=10.10.0.7&port=80":         "denied, traced",
 			} {
+				if strings.Contains(query, "to=10.10.0.7") && gateway != ownName && strings.HasPrefix(want, "denied") {
+					continue // the Gateway drops the packet
+				}
 				if have := a.network(query); have != want {
 					t.Errorf("%s: %q, want %q", query, have, want)
 				}

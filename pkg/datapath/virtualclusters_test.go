@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +23,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -593,4 +597,123 @@ func TestFarRefusal(t *testing.T) {
 	if !strings.HasSuffix(strings.Join(back.places, " "), "east1 pod1") {
 		t.Errorf("the refusal goes %s", back)
 	}
+}
+
+// TestFarRangeInPolicies has a Pod db of a third cluster whose address is also one in a range of green. A policy denies
+// db by its labels. Packets of blue to that address go to green, and packets of the default network to db. In the other
+// direction the tunnel's key names the client.
+func TestFarRangeInPolicies(t *testing.T) {
+	w := newFarWorld()
+	w.stretch = true
+	s := w.stateOf(t, "east1", w.networks(t, "east"))
+	plain := s.Pods[0]
+	plain.Namespace, plain.Name, plain.Interface, plain.Network, plain.Port = "plain", "pod2", "pod2", derive.Object{}, 2
+	plain.IPs, plain.MAC = []netip.Addr{podOf("east1").Next()}, podMACTwo
+	s.Pods = append(s.Pods, plain)
+	c := newSources(s)
+	for _, name := range []string{"v", "plain"} {
+		c.policy.Namespaces.Set(derive.Object{Name: name},
+			policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	for _, pod := range s.Pods {
+		c.policy.Pods.Set(derive.Object{Namespace: pod.Namespace, Name: pod.Name},
+			policy.PodFacts{Labels: "app=client", Node: s.Node.Name, IPs: pod.IPs})
+	}
+	db := w.addressOf("west1")
+	c.policy.PodAddresses.Set(derive.Object{Namespace: "kube-system", Name: "nord"},
+		policy.RemotePods{{IP: db, Label: "db"}})
+	c.policy.LabelIdentities.Set(derive.Object{Name: "db"},
+		policy.LabelIdentity{Label: "ns:kubernetes.io/metadata.name=v&pod:app=db", ID: 7})
+	deny := []policy.Selector{{Pods: "app=db"}}
+	rules := []policy.RuleFacts{{Action: policy.Drop, AnyPort: true, Peers: deny, ClusterSet: deny}}
+	for _, name := range []string{"v", "plain"} {
+		c.policy.Policies[policy.AntreaNetworkPolicy].Set(derive.Object{Namespace: name, Name: "no-db"}, policy.Facts{
+			Stage: policy.Admin, AppliedTo: []policy.Selector{{Namespace: name}}, Egress: &policy.DirectionFacts{Rules: rules},
+			Ingress: &policy.DirectionFacts{Rules: rules}})
+	}
+	c.engine.Pass()
+	to := func(pod Pod) oftest.Packet {
+		return oftest.Packet{InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: pod.IPs[0], IPDst: db,
+			Proto: oftest.TCP, SrcPort: 40001, DstPort: 80}
+	}
+	by := func(key uint64) oftest.Packet {
+		gateway := activeAddr("east", 3)
+		return oftest.Packet{InPort: cmp.Or(s.Ways[gateway], tunnelPort), EthSrc: gwMAC, EthDst: MACOf(idOf("green")),
+			IPSrc: db, IPDst: s.Pods[0].IPs[0], Proto: oftest.TCP, SrcPort: 40001, DstPort: 80, TunSrc: gateway,
+			TunDst: s.Node.Tunnels.Ends[0], TunID: key}
+	}
+	for _, row := range []struct {
+		name   string
+		packet oftest.Packet
+		want   bool
+	}{
+		{"blue to green", to(s.Pods[0]), true}, {"the default network to db", to(plain), false},
+		{"a Pod of green", by(8), true}, {"a Pod of green with the labels of db", by(7), false},
+	} {
+		sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := sw.Send(row.packet); r.Err != nil || len(r.Outputs) > 0 != row.want {
+			t.Errorf("%s: %s, want it to pass: %t", row.name, r, row.want)
+		}
+	}
+}
+
+// TestFarTraffic sends real packets between Pods of two clusters with a Gateway each: VirtualNetworks blue and green,
+// and isolated Namespaces c and d. east4 and west2 are the Gateways.
+func TestFarTraffic(t *testing.T) {
+	withOthers(t)
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	if !ovstest.System() {
+		underlay.wholeChecksums(t, "hub")
+	}
+	w := newFarWorld()
+	w.gateways, w.older = map[string][]int{"east": {4}, "west": {2}}, map[string]bool{"east": true, "west": true}
+	w.families = family.Dual
+	tables := map[string]*tenant.Tables{"east": w.networks(t, "east"), "west": w.networks(t, "west")}
+	pods, all := map[string]namespace{}, []string{"east1", "east4", "west2", "west3"}
+	for _, name := range all {
+		cluster, _, n := clusterOf(name)
+		s := w.stateOf(t, name, tables[cluster])
+		s.RemoteNodes = slices.DeleteFunc(s.RemoteNodes, func(r RemoteNode) bool {
+			return !slices.Contains(all, cluster+strings.TrimPrefix(r.Name, "node-"))
+		})
+		pods[name] = newNode(t, underlay, s, name, activeAddr(cluster, n), activeServices(cluster).String()).pods[0]
+		if own := six(podOf(name)); !s.Pods[0].inVirtual() { // all Pods' addresses of these clusters are in one /64
+			pods[name].ip(t, fmt.Sprintf("address del %s/64 dev eth0", own), fmt.Sprintf("address add %s dev eth0 nodad", own))
+		}
+		for _, network := range []string{"tcp", "tcp6"} {
+			pods[name].serve(t, network, ":8080", name)
+		}
+		pods[name].serve(t, "udp", ":5353", name)
+	}
+	at := func(node string, port string) string { return net.JoinHostPort(w.addressOf(node).String(), port) }
+	at6 := func(node string) string { return net.JoinHostPort(six(w.addressOf(node)).String(), "8080") }
+	for _, r := range []request{
+		{"two VirtualNetworks", pods["east1"], "tcp", at("west3", "8080"), []string{"west3 10.50.0.2"}},
+		{"by UDP", pods["east1"], "udp", at("west3", "5353"), []string{"west3 10.50.0.2"}},
+		{"by IPv6", pods["east1"], "tcp6", at6("west3"), []string{"west3 " + six(addrOf("10.50.0.2")).String()}},
+		{"back", pods["west3"], "tcp", at("east1", "8080"), []string{"east1 10.60.0.34"}},
+		{"to a Namespace", pods["east1"], "tcp", at("west2", "8080"), []string{"west2 10.50.0.2"}},
+		{"from a Namespace", pods["west2"], "tcp6", at6("east1"), []string{"east1 " + six(podOf("west2")).String()}},
+		{"from a Namespace of the Gateway", pods["east4"], "tcp", at("west3", "8080"),
+			[]string{"west3 " + podOf("east4").String()}},
+	} {
+		t.Run(r.name, r.check)
+	}
+	var asking sync.WaitGroup // each silence takes its time
+	for _, r := range []request{
+		{"two Namespaces that are not joined", pods["east4"], "tcp", at("west2", "8080"), nil},
+		{"a VirtualNetwork and a Namespace of its cluster", pods["east1"], "tcp", at("east4", "8080"), nil},
+		{"a Namespace and a VirtualNetwork of its cluster", pods["west2"], "udp", at("west3", "5353"), nil},
+	} {
+		asking.Go(func() {
+			if answer, err := r.from.askWithin(silence(), r.network, r.to); err == nil {
+				t.Errorf("%s is answered: %s", r.name, answer)
+			}
+		})
+	}
+	asking.Wait()
 }
