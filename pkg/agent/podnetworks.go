@@ -368,7 +368,11 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	case v.Place.Closed():
 		return out, errors.New("has the number of an older network: create it again")
 	}
-	out.Joined = v.Joined
+	for _, cidr := range v.Joined { // a Node, a Service or another cluster may have addresses of a range from elsewhere
+		if !slices.Contains(v.Far, cidr) || p.tables.flows.IsFar(cidr) {
+			out.Joined = append(out.Joined, cidr)
+		}
+	}
 	for _, l := range p.leases(v) {
 		if _, ok := p.blocks(key, l); !ok {
 			return out, fmt.Errorf("has no addresses on this Node yet: look at the observation of Subnet %s, and whether "+

@@ -272,6 +272,42 @@ func TestPodNetworks(t *testing.T) {
 	expect(r.report(), "a/blue 2 [] 10.50.0.2 again uid-again")
 }
 
+// TestRoutesToOtherClusters has a VirtualNetwork that is joined with one of another cluster. A Pod gets routes to its
+// ranges, but for ranges that a Node, a Service or a third cluster has: packets of its first interface go there.
+func TestRoutesToOtherClusters(t *testing.T) {
+	r := newNetworkRig(t)
+	r.pod("web", "a/blue")
+	r.grant()
+	objects := r.view.Others
+	for _, row := range []struct {
+		cidrs []string
+		want  string
+	}{
+		{[]string{"10.60.0.0/24", "fd60::/64"}, "[10.60.0.0/24 fd60::/64]"},
+		{[]string{"10.60.0.0/24", "10.11.1.128/25", "10.97.0.0/24", "10.98.1.0/24"}, "[10.60.0.0/24]"},
+		{[]string{"10.0.0.0/8"}, "[]"}, {[]string{"192.168.0.0/16"}, "[]"}, {[]string{"10.50.0.128/25"}, "[]"},
+		{nil, "[]"},
+	} {
+		i := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: metav1.ObjectMeta{Name: "blue"}}
+		i.Spec = tombolov1alpha1.TenantNetworkImportSpec{Number: 7,
+			Namespace:      &tombolov1alpha1.NamespaceReference{Name: "a", UID: "5e2d"},
+			VirtualNetwork: &tombolov1alpha1.VirtualNetworkReference{Name: "blue", UID: "b1"},
+			Joined: []tombolov1alpha1.JoinedNetwork{{Name: "green", Number: 8, ClusterIDs: []string{"test-cluster-west"},
+				CIDRs: row.cidrs}}}
+		r.view.Others = append(objects[:len(objects):len(objects)], i)
+		r.settle()
+		list, why := r.extras("web")
+		if len(list) != 1 || fmt.Sprint(list[0].Joined) != row.want {
+			t.Errorf("%v: %+v %s, want routes to %s", row.cidrs, list, why, row.want)
+		}
+	}
+	r.view.Others = objects
+	r.settle()
+	if list, why := r.extras("web"); len(list) != 1 || len(list[0].Joined) > 0 {
+		t.Errorf("without the import: %+v %s", list, why)
+	}
+}
+
 // TestReportLost has the report of a Node deleted or changed by others. The Node writes it again: without it, other
 // Nodes would get the blocks with addresses of its Pods.
 func TestReportLost(t *testing.T) {

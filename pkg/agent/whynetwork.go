@@ -108,6 +108,23 @@ func (a *whyNetworks) clientEnd(d whyDestination) tenant.End {
 	return out
 }
 
+// joinedFar returns an end as one in another cluster, if its address is in a VirtualNetwork there that is joined with
+// the network of the other end. For other networks the address belongs to another machine.
+func (a *whyNetworks) joinedFar(e tenant.End, ip netip.Addr, other tenant.End) tenant.End {
+	if e.Kind == tenant.Pod || other.Kind != tenant.Pod || other.Place.Closed() || !other.Place.Isolated() {
+		return e
+	}
+	for _, row := range a.tables.tenants.Remotes.All() {
+		for _, v := range row.Value.Virtual {
+			if v.CIDR.Contains(ip) && slices.Contains(v.To, other.Place.ID) && a.tables.flows.IsFar(v.CIDR) {
+				e.Kind, e.Cluster, e.Joined = tenant.Elsewhere, string(row.Key), true
+				return e
+			}
+		}
+	}
+	return e
+}
+
 // networkOf returns the decision of the networks of tenants about a connection. If they do not decide about it, the
 // result has no reason.
 func (a *whyNetworks) networkOf(from whyEnd, q whyQuestion, d whyDestination) tenant.Decision {
@@ -120,6 +137,9 @@ func (a *whyNetworks) networkOf(from whyEnd, q whyQuestion, d whyDestination) te
 		}
 	}
 	c := tenant.Connection{Client: a.clientEnd(d), Server: a.networkEnd(d.end)}
+	if d.judge == "" {
+		c.Client, c.Server = a.joinedFar(c.Client, d.client.ip, c.Server), a.joinedFar(c.Server, d.end.ip, c.Client)
+	}
 	if q.to.service() != nil {
 		place := a.servicePlace(*q.to.service())
 		c.Service = &place

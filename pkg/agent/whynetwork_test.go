@@ -363,3 +363,59 @@ func TestWhyNetworksOfClusters(t *testing.T) {
 		})
 	}
 }
+
+// TestWhyFarNetworks asks about connections of VirtualNetwork blue, which is joined with one of cluster west and with a
+// Namespace there. This Node is a Gateway, or another Node is.
+func TestWhyFarNetworks(t *testing.T) {
+	for gateway, ip := range map[string]string{ownName: selfAddress, "node-2": "192.168.78.102"} {
+		t.Run(gateway, func(t *testing.T) {
+			a := newAskedOf(t, family.IPv4, func(c *config.Config) {
+				c.FeatureGates["TenantNetworks"], c.Multicluster.EnablePodToPodConnectivity = true, true
+			})
+			a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default",
+				UID: "uid of default"}}
+			a.isolate("a", "10.11.2.30", nil)
+			delete(a.world.policies, "db") // it is about other clients
+			a.world.gateways[gateway] = &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system",
+				Name: gateway}, GatewayIP: ip, InternalIP: ip}
+			west := mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16", PodCIDRs: []string{"10.10.0.0/16"},
+				GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.77.101"}},
+				Features:     []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}}
+			a.world.imports["west"] = &mcv1alpha1.ClusterInfoImport{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "west-clusterinfo"}, Spec: west}
+			joined := []tombolov1alpha1.JoinedNetwork{
+				{Name: "green", Number: 8, ClusterIDs: []string{"west"}, CIDRs: []string{"10.60.0.0/24"}}}
+			for name, more := range map[string][]tombolov1alpha1.JoinedNetwork{
+				"blue": {{Name: "d", Number: 9, ClusterIDs: []string{"west"}}}, "a": nil} {
+				i := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				i.Spec.Number, i.Spec.Joined = int32(len(name)), append(slices.Clone(joined), more...)
+				i.Spec.Namespace = &tombolov1alpha1.NamespaceReference{Name: "a", UID: "uid of a"}
+				if name == "blue" {
+					i.Spec.Namespace.Name, i.Spec.Namespace.UID = "default", "uid of default"
+					i.Spec.VirtualNetwork = &tombolov1alpha1.VirtualNetworkReference{Name: name, UID: "uid of blue"}
+				}
+				a.world.others = append(a.world.others, i)
+			}
+			a.addFurther()
+			a.settle()
+			for query, want := range map[string]string{
+				"from=default/db@blue&to=10.60.0.7&port=80":  "allowed, traced",
+				"from=default/far@blue&to=10.60.0.7&port=80": "allowed at node-2",
+				"from=10.60.0.7&to=default/far@blue&port=80": "allowed at node-2",
+				"from=default/db@blue&to=10.61.0.7&port=80":  "denied, traced",
+				"from=default/far@red&to=10.60.0.7&port=80":  "denied at node-2",
+				"from=10.60.0.7&to=default/far@red&port=80":  "denied at ",
+				"from=default/db@blue&to=10.10.0.7&port=80":  "allowed, traced",
+				"from=a/a-here&to=10.60.0.7&port=80":         "allowed, traced",
+				"from=a/a-here&to=10.10.0.7&port=80":         "denied, traced",
+			} {
+				if strings.Contains(query, "to=10.10.0.7") && gateway != ownName && strings.HasPrefix(want, "denied") {
+					continue // the Gateway drops the packet
+				}
+				if have := a.network(query); have != want {
+					t.Errorf("%s: %q, want %q", query, have, want)
+				}
+			}
+		})
+	}
+}

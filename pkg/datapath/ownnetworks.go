@@ -72,7 +72,7 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 			if len(derive.List(r, owned, Self))+len(derive.All(r, t.entered)) == 0 {
 				return nil, nil
 			}
-			return t.rangesOfOthers(r), nil
+			return tenants.rangesOfOthers(r), nil
 		}, derive.KeysOf(b.Node)).EqualBy(slices.Equal[[]netip.Prefix])
 	inDefault := derive.NewIndex(b.Pods, "namespace of first interfaces", func(_ derive.Name, p Pod) []derive.Name {
 		if p.inVirtual() {
@@ -95,14 +95,14 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 
 // rangesOfOthers returns ranges of Nodes, Services and other clusters, sorted. One that meets a Subnet has come later
 // than the Subnet.
-func (t *ownTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
-	b := t.tenants.base
+func (t *tenantTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
+	b := t.base
 	n := b.self(r)
 	out := slices.Concat(n.PodCIDRs, n.ServiceCIDRs)
 	for _, row := range derive.All(r, b.RemoteNodes) {
 		out = append(out, row.Value.PodCIDRs...)
 	}
-	out = append(out, t.tenants.otherClusters(r)...)
+	out = append(out, t.otherClusters(r)...)
 	for i, p := range out {
 		out[i] = p.Masked()
 	}

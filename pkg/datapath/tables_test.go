@@ -48,6 +48,7 @@ type sources struct {
 	resolvers *derive.Source[derive.Name, []netip.Prefix]
 	places    *derive.Source[derive.Object, tenant.Place]          // nil without State.Places
 	networks  *derive.Source[derive.Object, tenant.VirtualNetwork] // nil without State.Networks
+	clusters  *derive.Source[derive.Name, tenant.Remote]           // nil without State.Places
 	policy    *policy.Tables
 	uids      *derive.Source[derive.Name, types.UID] // that were recorded, by port
 
@@ -84,7 +85,9 @@ func newSources(s State) *sources {
 	if s.Places != nil {
 		c.places = derive.NewSource[derive.Object, tenant.Place](e, "places")
 		c.places.Loaded()
-		in.Places = c.places
+		c.clusters = derive.NewSource[derive.Name, tenant.Remote](e, "tenant-clusters")
+		c.clusters.Loaded()
+		in.Places, in.Remotes = c.places, c.clusters
 	}
 	if s.Networks != nil {
 		c.networks = derive.NewSource[derive.Object, tenant.VirtualNetwork](e, "virtual-networks")
@@ -153,6 +156,11 @@ func (c *sources) fill() {
 			places[derive.Object{Name: namespace}] = p
 		}
 		c.places.Replace(places)
+		clusters := map[derive.Name]tenant.Remote{}
+		for id, remote := range c.Remotes {
+			clusters[derive.Name(id)] = remote
+		}
+		c.clusters.Replace(clusters)
 	}
 	if c.networks != nil {
 		c.networks.Replace(c.Networks)
@@ -323,6 +331,8 @@ func (c *sources) stepTenants(r *rand.Rand) string {
 	switch r.IntN(6) {
 	case 4:
 		return c.stepNetworks(r)
+	case 5:
+		return c.stepRemotes(r)
 	case 0:
 		c.Places = maps.Clone(c.Places)
 		p := isolated(tenant.ID(1+r.IntN(3)), tenant.ID(4+r.IntN(2)))
@@ -354,6 +364,27 @@ func (c *sources) stepTenants(r *rand.Rand) string {
 		}
 	}
 	return ""
+}
+
+// stepRemotes changes the networks between this cluster and another one.
+func (c *sources) stepRemotes(r *rand.Rand) string {
+	c.Remotes = maps.Clone(c.Remotes)
+	if c.Remotes == nil {
+		c.Remotes = map[string]tenant.Remote{}
+	}
+	at := r.IntN(2)
+	id := []string{"north", "west"}[at]
+	ids := []tenant.ID{tenant.ID(1 + r.IntN(4)), tenant.ID(5 + r.IntN(4))}
+	remote := tenant.Remote{From: ids[:r.IntN(3)], To: ids[:r.IntN(3)]}
+	for _, text := range []string{fmt.Sprintf("10.6%d.0.0/24", at), "10.11.1.0/25", fmt.Sprintf("fd6%d::/64", at)} {
+		if r.IntN(2) == 0 {
+			remote.Virtual = append(remote.Virtual, tenant.RemoteRange{ID: tenant.ID(11 + at), CIDR: rangeOf(text), To: ids})
+		}
+	}
+	if c.Remotes[id] = remote; r.IntN(4) == 0 {
+		delete(c.Remotes, id)
+	}
+	return fmt.Sprintf(", networks of %s %+v", id, c.Remotes[id])
 }
 
 // walkNetworks are the VirtualNetworks of a walk. A block is of the Node node-1, or of node-2.

@@ -69,7 +69,7 @@ func (t *tenantTables) fromOtherClusters(r *derive.Reader, n Node) (flows []flow
 
 // peer returns the flows for packets between this cluster and a peer in networks of tenants.
 func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer) (flows []flow.Flow) {
-	if t.base.Remotes == nil || !transits(peer) {
+	if t.base.Remotes == nil || !peer.Active {
 		return nil
 	}
 	remote, there := derive.Get(r, t.base.Remotes, derive.Name(peer.ClusterID))
@@ -86,6 +86,11 @@ func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer)
 			flows = append(flows, intoTenant(c.fromGateways(normal, pods, flow.EthDstMasked(TenantMAC, tenantMACs)))...)
 		}
 		flows = append(flows, c.tenantsTo(peer, pods, remote.To, serves)...)
+	}
+	for _, there := range remote.Virtual {
+		if c.node.Families.Serve(there.CIDR.Addr()) && t.isFar(r, there.CIDR) {
+			flows = append(flows, t.farRange(r, c, peer, there, serves)...)
+		}
 	}
 	return flows
 }

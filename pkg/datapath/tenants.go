@@ -69,6 +69,11 @@ type tenantTables struct {
 	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 
+	// These have one row, and are nil without Remotes. farTaken has ranges of others, if other clusters have
+	// VirtualNetworks.
+	far      *derive.Table[derive.Name, farNetworks]
+	farTaken *derive.Table[derive.Name, []netip.Prefix]
+
 	// These are nil without Inputs.Networks.
 	entered  *derive.Table[derive.Object, tenant.ID] // VirtualNetworks with Pods on this Node
 	present  *derive.Table[derive.Name, []tenant.ID] // one row: the networks with Pods on this Node, sorted
@@ -98,6 +103,7 @@ func newTenantTables(e *derive.Engine, b *base) *tenantTables {
 			func(_ derive.Name, r *derive.Reader) (bool, []problem.Problem) {
 				return len(derive.All(r, b.Remotes)) > 0, nil
 			}, derive.KeysOf(b.Node))
+		t.addFar(e)
 	}
 	servicesOf := derive.NewIndex(b.Frontends, "namespace",
 		func(k derive.Object, _ []service.Frontend) []derive.Name {
@@ -182,7 +188,7 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 	if !t.servesTenants(r) {
 		return flow.Entries{Flows: flows}, nil
 	}
-	virtual := t.entersVirtual(r)
+	virtual := t.entersVirtual(r) || t.farOf(r).virtual
 	flows = append(flows, tenantBase(n, virtual)...)
 	if virtual {
 		flows = append(flows, aroundServices())

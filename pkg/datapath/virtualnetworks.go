@@ -25,7 +25,8 @@ import (
 // host's own packets are delivered, as for an isolated Namespace. It has Services (ownTables). No other packet of the
 // default network goes to the address: the host would send it back.
 //
-// A Node has the flows of a VirtualNetwork while a Pod of it is in the network, or in one that is joined with it.
+// A Node has the flows of a VirtualNetwork while a Pod of it is in the network, or in one that is joined with it. A
+// Gateway has the blocks of these that are joined with networks of other clusters (virtualclusters.go).
 
 // placeAt returns the network of a Pod's port.
 func (t *tenantTables) placeAt(r *derive.Reader, pod Pod) tenant.Place {
@@ -84,7 +85,8 @@ func aroundServices() flow.Flow {
 func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	v, _ := derive.Get(r, t.base.Networks, k)
 	senders, answers := t.senders(r, v), t.own.answers(r, v)
-	if len(senders) == 0 && !answers {
+	entering, passes := t.entering(r, v)
+	if len(senders) == 0 && !answers && !passes {
 		return e, nil
 	}
 	n := t.base.self(r)
@@ -103,14 +105,22 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 		}
 		e.Flows = append(e.Flows, t.own.aroundServices(r, senders, l.Range.CIDR)...)
 		for _, b := range l.Nodes {
+			if here && b.Node == n.Name && n.Tunnels.Port != 0 {
+				for _, block := range b.Blocks {
+					e.Flows = append(e.Flows, fromFarInto(entering, block.Masked())...)
+				}
+			}
 			remote, there := derive.Get(r, t.base.RemoteNodes, derive.Name(b.Node))
 			if !there || n.Tunnels.Port == 0 {
 				continue
 			}
 			for _, block := range b.Blocks {
 				link, block := nodeLink{n, remote}, block.Masked()
-				if len(senders) > 0 {
+				if len(senders) > 0 || passes {
 					e.Flows = append(e.Flows, link.virtualBlock(v.Place.ID, senders, block)...)
+				}
+				if passes {
+					e.Flows = append(e.Flows, link.fromFarTo(entering, block)...)
 				}
 				if answers {
 					e.Flows = append(e.Flows, t.own.answersTo(r, link, block)...)

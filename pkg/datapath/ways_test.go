@@ -47,6 +47,7 @@ var activeNets = map[string]struct {
 }{
 	"east": {78, 11, 97, "west", [][2]string{{"web", "10.97.0.10:80"}, {"antrea-mc-nginx", "10.97.0.14:80"}}},
 	"west": {77, 10, 96, "east", [][2]string{{"nginx", "10.96.0.20:80"}, {"antrea-mc-web", "10.96.0.30:80"}}},
+	"nord": {79, 12, 98, "east", [][2]string{{"proxy", "10.98.0.20:80"}, {"antrea-mc-web", "10.98.0.30:80"}}},
 }
 
 func activeAddr(cluster string, n int) netip.Addr {
@@ -115,23 +116,32 @@ func (a activeClusters) state(t testing.TB, cluster string, n int) State {
 		g.CreationTimestamp = metav1.NewTime(time.Unix(int64(1000+i), 0))
 		v.Gateways = append(v.Gateways, g)
 	}
-	ci := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Name: net.other}}
-	ci.Spec.ClusterID, ci.Spec.ServiceCIDRs = net.other, texts(activeServices(net.other))
-	ci.Spec.ServiceCIDR = ci.Spec.ServiceCIDRs[0]
-	if !a.single[net.other] && !a.single[cluster] { // who knows one Gateway does not read features
-		ci.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
-	}
-	if s.PodToPod, v.PodToPod = a.pods, a.pods; a.pods {
-		ci.Spec.PodCIDRs = texts(activeRange(net.other))
-	}
-	for _, g := range a.gateways[net.other] {
-		list := &ci.Spec.GatewayInfos
-		if slices.Contains(a.leaving[net.other], g) {
-			list = &ci.Spec.LeavingGateways
+	s.PodToPod, v.PodToPod = a.pods, a.pods
+	others := []string{net.other}
+	for _, third := range []string{"east", "west", "nord"} {
+		if len(a.gateways["nord"]) > 0 && third != cluster && third != net.other {
+			others = append(others, third)
 		}
-		*list = append(*list, mcv1alpha1.GatewayInfo{GatewayIP: activeAddr(net.other, g).String()})
 	}
-	v.ClusterInfoImports = append(v.ClusterInfoImports, ci)
+	for _, other := range others {
+		ci := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Name: other}}
+		ci.Spec.ClusterID, ci.Spec.ServiceCIDRs = other, texts(activeServices(other))
+		ci.Spec.ServiceCIDR = ci.Spec.ServiceCIDRs[0]
+		if !a.single[other] && !a.single[cluster] { // who knows one Gateway does not read features
+			ci.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
+		}
+		if a.pods {
+			ci.Spec.PodCIDRs = texts(activeRange(other))
+		}
+		for _, g := range a.gateways[other] {
+			list := &ci.Spec.GatewayInfos
+			if slices.Contains(a.leaving[other], g) {
+				list = &ci.Spec.LeavingGateways
+			}
+			*list = append(*list, mcv1alpha1.GatewayInfo{GatewayIP: activeAddr(other, g).String()})
+		}
+		v.ClusterInfoImports = append(v.ClusterInfoImports, ci)
+	}
 	p, problems := peering.Plan(v)
 	if len(problems) > 0 {
 		t.Fatal(problems)

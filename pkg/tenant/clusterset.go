@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,8 @@ type ClusterSetFacts struct {
 	// Namespace is in the network without consent of its own, since its cluster has agreed that the central cluster
 	// decides.
 	Namespace tombolov1alpha1.NamespaceReference
+	// VirtualNetwork is set if the network is this VirtualNetwork of Namespace. Then no Namespace is in the network.
+	VirtualNetwork tombolov1alpha1.VirtualNetworkReference
 	// Clusters are the IDs of other clusters that have Namespaces in it.
 	Clusters []string
 	Joins    []Join
@@ -52,17 +55,34 @@ func ClusterSetFactsOf(i *tombolov1alpha1.TenantNetworkImport) ClusterSetFacts {
 	if i.Spec.Namespace != nil {
 		f.Namespace = *i.Spec.Namespace
 	}
-	for _, j := range i.Spec.Joined {
-		f.Joins = append(f.Joins, Join{ID: shared + ID(j.Number), Clusters: j.ClusterIDs})
+	if i.Spec.VirtualNetwork != nil {
+		f.VirtualNetwork, f.Selectors = *i.Spec.VirtualNetwork, nil
+	}
+	for at, j := range i.Spec.Joined {
+		join := Join{ID: shared + ID(j.Number), Clusters: j.ClusterIDs, Virtual: len(j.CIDRs) > 0}
+		for k, text := range j.CIDRs {
+			cidr, fault := farRange(text)
+			if fault != "" {
+				ps.Add(problem.About("TenantNetworkImport", "", i.Name), fmt.Sprintf("spec.joined[%d].cidrs[%d]", at, k),
+					reasonInvalid, problem.Quoted(text)+" of network "+j.Name+" "+fault+", so no packet goes there: create another "+
+						"Subnet in that network's cluster")
+				continue
+			}
+			join.Ranges = append(join.Ranges, cidr)
+		}
+		f.Joins = append(f.Joins, join)
 	}
 	f.Problems = ps
 	return f
 }
 
-// Join is a network of several clusters that another one is joined with.
+// Join is a network of several clusters, or of another one, that a network is joined with.
 type Join struct {
 	ID       ID
 	Clusters []string
+	// Virtual is set for a VirtualNetwork with Subnets. Ranges are the valid ones of its Pods.
+	Virtual bool
+	Ranges  []netip.Prefix
 }
 
 // clusterSet are the networks of several clusters.
@@ -74,7 +94,7 @@ type clusterSet struct {
 // centralOf returns the index, by Namespace, of the networks of copies in the central cluster.
 func centralOf(o Objects) *derive.Index[derive.Object, derive.Object, ClusterSetFacts] {
 	return derive.NewIndex(o.Imports, "namespace", func(_ derive.Object, f ClusterSetFacts) []derive.Object {
-		if f.Namespace.Name == "" {
+		if f.Namespace.Name == "" || f.VirtualNetwork.Name != "" {
 			return nil
 		}
 		return []derive.Object{{Name: f.Namespace.Name}}
@@ -100,6 +120,9 @@ func newClusterSet(e *derive.Engine, o Objects) *derive.Table[Name, Network] {
 // network returns a network with its Namespaces of this cluster.
 func (c *clusterSet) network(name Name, r *derive.Reader) (Network, []problem.Problem) {
 	f, _ := derive.Get(r, c.Imports, derive.Object{Name: name.Name})
+	if f.VirtualNetwork.Name != "" { // the front door of VirtualNetworks has the network
+		return Network{Object: problem.About("TenantNetworkImport", "", name.Name), UID: f.UID, ID: f.ID}, f.Problems
+	}
 	out := Network{Object: problem.About("TenantNetworkImport", "", name.Name), UID: f.UID, ID: f.ID,
 		Field: "spec.namespaceSelectors", Clusters: f.Clusters, Joins: f.Joins}
 	for _, row := range derive.List(r, c.consenting, derive.Name(name.Name)) {
@@ -168,52 +191,4 @@ func (c *clusterSet) consent(namespace derive.Object, r *derive.Reader) (bool, [
 			"in the leader")
 	}
 	return true, ps
-}
-
-// Remote are the networks whose packets pass between this cluster and another one, sorted.
-type Remote struct {
-	From []ID // come from there
-	To   []ID // go there
-}
-
-// remotes adds the table of other clusters, by their IDs. It leaves out networks without a Namespace of this cluster.
-func (t *Tables) remotes(e *derive.Engine) {
-	byCluster := derive.NewIndex(t.Networks, "cluster", func(_ Name, n Network) (out []derive.Name) {
-		if len(n.Members) == 0 || n.ID == 0 {
-			return nil
-		}
-		add := func(clusters []string) {
-			for _, c := range clusters {
-				if name := derive.Name(c); !slices.Contains(out, name) {
-					out = append(out, name)
-				}
-			}
-		}
-		add(n.Clusters)
-		for _, j := range n.Joins {
-			add(j.Clusters)
-		}
-		return out
-	})
-	t.Remotes = derive.NewTable(e, "tenant-clusters", func(id derive.Name, r *derive.Reader) (Remote, []problem.Problem) {
-		var out Remote
-		for _, row := range derive.List(r, byCluster, id) {
-			n := row.Value
-			out.To = append(out.To, n.ID)
-			if slices.Contains(n.Clusters, string(id)) {
-				out.From = append(out.From, n.ID)
-			}
-			for _, j := range n.Joins {
-				if slices.Contains(j.Clusters, string(id)) {
-					out.From = append(out.From, j.ID)
-				}
-			}
-		}
-		slices.Sort(out.To)
-		slices.Sort(out.From)
-		out.From = slices.Compact(out.From)
-		return out, nil
-	}, derive.KeysOfIndex(byCluster)).EqualBy(func(a, b Remote) bool {
-		return slices.Equal(a.From, b.From) && slices.Equal(a.To, b.To)
-	})
 }

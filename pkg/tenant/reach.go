@@ -34,6 +34,8 @@ type End struct {
 	Taken netip.Prefix
 	// Cluster is the ID of the cluster that an end elsewhere is in, if it is known.
 	Cluster string
+	// Joined is set for an address elsewhere in a VirtualNetwork that is joined with the network of the other end.
+	Joined bool
 }
 
 // Connection is a new connection about which the tenant networks decide. Policies are not considered.
@@ -104,9 +106,8 @@ func (c Connection) Decide() Decision {
 		return c.toPod(network)
 	}
 	switch {
-	case server.Kind == Elsewhere && network.spans(server.Cluster):
-		return Decision{Allowed: true, Node: at, Reason: client.words() + ": it reaches Pods of that network, and of " +
-			"networks joined with it, in cluster " + server.Cluster + ", which decides"}
+	case network.reaches(server):
+		return Decision{Allowed: true, Node: at, Reason: client.reachesThere(server)}
 	case network.Isolated() && server.Kind != Outside:
 		if server.Kind == Inside && server.Node != "" { // its packets go to each Node's range
 			at = server.Node
@@ -150,9 +151,8 @@ func (c Connection) toPod(network Place) Decision {
 	case client.Kind == Outside:
 		return refused(server.words() + ": clients outside reach it through Services of its Namespace at addresses of its " +
 			"Node, and processes of other Nodes do not reach it")
-	case client.Kind == Elsewhere && into.spans(client.Cluster):
-		return Decision{Allowed: true, Node: server.Node, Reason: server.words() + ": of cluster " + client.Cluster +
-			", Pods of that network reach it, and of networks joined with it, and no others"}
+	case into.reaches(client):
+		return Decision{Allowed: true, Node: server.Node, Reason: server.reachedFrom(client)}
 	case client.Kind == Elsewhere:
 		return refused(server.words() + ": other clusters do not reach it")
 	case client.Place.Meets(into):
@@ -170,6 +170,10 @@ func (c Connection) inVirtual() Decision {
 	switch {
 	case client.First && c.leaves():
 		return c.fromVirtual()
+	case c.Service == nil && !client.Place.Closed() && client.Place.reaches(server):
+		return Decision{Allowed: true, Node: client.Node, Reason: client.reachesThere(server)}
+	case c.Service == nil && !server.Place.Closed() && server.Place.reaches(client):
+		return Decision{Allowed: true, Node: server.Node, Reason: server.reachedFrom(client)}
 	case client.further() && c.Service != nil && !client.First:
 		return refused(client.words() + ", where no Service answers: give the address of a Pod in that network, or of the " +
 			"Pod's first interface")
@@ -260,9 +264,21 @@ func (p Place) Meets(o Place) bool {
 		(p.ID == o.ID || slices.Contains(o.Joined, p.ID))
 }
 
-// spans reports whether packets pass between a network and another cluster.
-func (p Place) spans(cluster string) bool {
-	return p.Isolated() && slices.Contains(p.Clusters, cluster)
+// reaches reports whether packets pass between a network and an end in another cluster, as far as this one decides.
+func (p Place) reaches(e End) bool {
+	return e.Kind == Elsewhere && p.Isolated() && (e.Joined || slices.Contains(p.Clusters, e.Cluster))
+}
+
+// reachesThere returns the reason why the packets of a client go to another cluster.
+func (e End) reachesThere(server End) string {
+	return e.words() + ": it reaches Pods of that network, and of networks joined with it, in cluster " + server.Cluster +
+		", which decides"
+}
+
+// reachedFrom returns the reason why a server receives packets of another cluster.
+func (e End) reachedFrom(client End) string {
+	return e.words() + ": of cluster " + client.Cluster + ", Pods of that network reach it, and of networks joined with " +
+		"it, and no others"
 }
 
 // words returns the network of a place in words.

@@ -159,6 +159,7 @@ func NewCluster(e *derive.Engine, o Objects) *Tables {
 		Networks: []derive.Readable[Name, Network]{Isolated(e, o.Namespaces), newClusterSet(e, o), virtual},
 		Routers:  []derive.Readable[Name, Router]{newRouters(e, o, v)},
 	})
+	t.virtual = v
 	v.addNetworks(e, t)
 	t.subnets(e, o)
 	t.VirtualNetworkProblems = derive.NewTable(e, "virtual-network-problems",

@@ -22,8 +22,8 @@ import (
 )
 
 // ID is the number of a network on the wire. 0 is the default network. A network of one cluster has a number from 1 to
-// MaxID. The ID of a network of several clusters is the sum of shared and the number that the leader of the ClusterSet
-// assigns.
+// MaxID. The ID of a network that other clusters know is the sum of shared and the number that the leader of the
+// ClusterSet assigns.
 type ID uint32
 
 const (
@@ -75,12 +75,12 @@ type Network struct {
 	Created int64 // seconds
 	Members []Member
 	Field   string // of Object, which makes Members part of it
-	// ID is the number of a network of several clusters. It is 0 for a network of this cluster, whose number is a hash of
-	// its UID.
+	// ID is the number that the leader has assigned. It is 0 for a network of this cluster alone, whose number is a hash
+	// of its UID.
 	ID ID
-	// Clusters are the IDs of the other clusters that have Namespaces in it.
+	// Clusters are the IDs of the other clusters that have Pods in it.
 	Clusters []string
-	// Joins are the networks of several clusters that it is joined with.
+	// Joins are the networks of several clusters, or of other ones, that it is joined with.
 	Joins []Join
 }
 
@@ -124,7 +124,8 @@ type Place struct {
 	Outside bool
 	// Joined are the numbers of networks that it is joined with, sorted.
 	Joined []ID
-	// Clusters are the IDs of other clusters that have Pods in these networks, sorted.
+	// Clusters are the IDs of other clusters whose ranges of Pods have Pods in these networks, sorted. Pods of
+	// VirtualNetworks of other clusters have ranges of their own (Remote).
 	Clusters []string
 }
 
@@ -163,6 +164,10 @@ type Tables struct {
 	namespacesByID *derive.Index[ID, derive.Object, NamespaceFacts]
 	byMember       *derive.Index[Member, Name, Network]
 	byNetwork      *derive.Index[Name, Name, Router]
+
+	virtual *virtualTables                   // nil without VirtualNetworks
+	shared  *derive.Index[ID, Name, Network] // networks that the leader has numbered
+	across  *derive.Table[Name, []Join]      // the joins of these whose ranges packets go to
 }
 
 // NewTables adds the tables to an engine. namespaces has a row for each Namespace of this cluster.
@@ -170,11 +175,11 @@ func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, Names
 	t := &Tables{namespaces: namespaces}
 	t.Networks = derive.NewTable(e, "tenant-networks", firstOf(doors.Networks), keysOf(doors.Networks)...)
 	t.routers = derive.NewTable(e, "tenant-routers", firstOf(doors.Routers), keysOf(doors.Routers)...)
-	t.byID = derive.NewIndex(t.Networks, "number", func(_ Name, n Network) []ID {
-		if n.ID != 0 {
+	t.byID = derive.NewIndex(t.Networks, "number", func(name Name, n Network) []ID {
+		if n.ID != 0 && name.Door != doorVirtual {
 			return nil
 		}
-		return []ID{Requested(n.UID)}
+		return []ID{Requested(n.UID)} // a VirtualNetwork keeps it for the time after its import
 	})
 	t.namespacesByID = derive.NewIndex(namespaces, "number",
 		func(_ derive.Object, f NamespaceFacts) []ID { return []ID{Requested(f.UID)} })
@@ -185,7 +190,7 @@ func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, Names
 	t.RouterProblems = derive.NewTable(e, "tenant-imports", t.imports, derive.KeysOf(t.routers))
 	t.Joined = derive.NewTable(e, "tenant-joins", t.joined, derive.KeysOf(t.Networks)).EqualBy(slices.Equal[[]Name])
 	t.Places = derive.NewTable(e, "tenant-places", t.place, derive.KeysOf(namespaces))
-	t.remotes(e)
+	t.addRemotes(e)
 	return t
 }
 
@@ -276,19 +281,21 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 	}
 	f, _ := derive.Get(r, t.namespaces, namespace)
 	out.Network, out.Outside = name, f.Mode == modeFabricSNAT
-	out.Clusters = slices.Clone(n.Clusters)
-	for _, j := range n.Joins {
-		out.Joined = append(out.Joined, j.ID)
-		out.Clusters = append(out.Clusters, j.Clusters...)
-	}
-	slices.Sort(out.Clusters)
-	out.Clusters = slices.Compact(out.Clusters)
-	t.join(&out, r)
+	t.join(&out, n, r)
 	return out, nil
 }
 
-// join adds the numbers to a place: of its network, and of networks that routers join with it.
-func (t *Tables) join(out *Place, r *derive.Reader) {
+// join adds the numbers to a place: of its network, and of networks that it is joined with. It also adds the clusters
+// with Pods in these.
+func (t *Tables) join(out *Place, n Network, r *derive.Reader) {
+	out.Clusters = slices.Clone(n.Clusters)
+	for _, j := range n.Joins {
+		if out.Joined = append(out.Joined, j.ID); !j.Virtual {
+			out.Clusters = append(out.Clusters, j.Clusters...)
+		}
+	}
+	slices.Sort(out.Clusters)
+	out.Clusters = slices.Compact(out.Clusters)
 	out.ID, _ = derive.Get(r, t.IDs, out.Network)
 	joined, _ := derive.Get(r, t.Joined, out.Network)
 	for _, other := range joined {

@@ -162,8 +162,8 @@ type VirtualNetwork struct {
 	// Leases are the ranges of the network's Subnets with the blocks that Nodes have of them, IPv4 first. Without a lease
 	// the network has no addresses yet.
 	Leases []LeaseFacts
-	// Joined are the ranges of VirtualNetworks that it is joined with, sorted.
-	Joined []netip.Prefix
+	// Joined are the ranges of VirtualNetworks that it is joined with, sorted. Far are these of other clusters alone.
+	Joined, Far []netip.Prefix
 	// Own is set if it may be the network of first interfaces.
 	Own bool
 }
@@ -173,7 +173,9 @@ type virtualTables struct {
 	Objects
 	oldest  *derive.Table[derive.Name, []derive.Object] // VirtualNetworks of a Namespace that count
 	inSpace *derive.Index[derive.Name, derive.Object, VirtualNetworkFacts]
-	leased  *derive.Index[derive.Object, derive.Object, LeaseFacts] // leases by VirtualNetwork
+	leased  *derive.Index[derive.Object, derive.Object, LeaseFacts] // leases by VirtualNetwork; nil without leases
+	// imported are imports by VirtualNetwork.
+	imported *derive.Index[derive.Object, derive.Object, ClusterSetFacts]
 }
 
 // newVirtual adds the front door of VirtualNetworks.
@@ -198,6 +200,16 @@ func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name
 			slices.SortFunc(out, derive.Object.Compare)
 			return out, nil
 		}, derive.KeysOfIndex(t.inSpace))
+	if o.Leases != nil {
+		t.leased = derive.NewIndex(o.Leases, "virtual network",
+			func(_ derive.Object, f LeaseFacts) []derive.Object { return []derive.Object{f.Network} })
+	}
+	t.imported = derive.NewIndex(o.Imports, "virtual network", func(_ derive.Object, f ClusterSetFacts) []derive.Object {
+		if f.Namespace.Name == "" || f.VirtualNetwork.Name == "" {
+			return nil
+		}
+		return []derive.Object{{Namespace: f.Namespace.Name, Name: f.VirtualNetwork.Name}}
+	})
 	byName := derive.NewIndex(t.oldest, "name", func(_ derive.Name, list []derive.Object) (out []Name) {
 		for _, k := range list {
 			out = append(out, VirtualName(k))
@@ -206,10 +218,27 @@ func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name
 	})
 	return t, derive.NewTable(e, "virtual-networks-with-subnets",
 		func(name Name, r *derive.Reader) (Network, []problem.Problem) {
-			f, _ := derive.Get(r, o.Networks, derive.Object{Namespace: name.Namespace, Name: name.Name})
-			return Network{Object: problem.About("VirtualNetwork", name.Namespace, name.Name), UID: f.UID,
-				Created: f.Created}, nil
+			k := derive.Object{Namespace: name.Namespace, Name: name.Name}
+			f, _ := derive.Get(r, o.Networks, k)
+			out := Network{Object: problem.About("VirtualNetwork", name.Namespace, name.Name), UID: f.UID, Created: f.Created}
+			if i, ok := t.importOf(k, f, r); ok {
+				out.ID, out.Clusters, out.Joins = i.ID, i.Clusters, i.Joins
+			}
+			return out, nil
 		}, derive.KeysOfIndex(byName))
+}
+
+// importOf returns the import of a VirtualNetwork, if the leader has given it a number. It is about this VirtualNetwork
+// in this Namespace, and about no earlier ones of their names. If there are several, the first by name counts.
+func (t *virtualTables) importOf(k derive.Object, f VirtualNetworkFacts, r *derive.Reader) (ClusterSetFacts, bool) {
+	n, _ := derive.Get(r, t.Namespaces, derive.Object{Name: k.Namespace})
+	for _, row := range derive.List(r, t.imported, k) {
+		i := row.Value
+		if i.Namespace.UID == n.UID && n.UID != "" && i.VirtualNetwork.UID == f.UID && f.UID != "" {
+			return i, true
+		}
+	}
+	return ClusterSetFacts{}, false
 }
 
 // VirtualName returns the name of the network of a VirtualNetwork with Subnets.
@@ -229,27 +258,29 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 	if t.Leases == nil {
 		return
 	}
-	t.leased = derive.NewIndex(t.Leases, "virtual network",
-		func(_ derive.Object, f LeaseFacts) []derive.Object { return []derive.Object{f.Network} })
 	tables.VirtualNetworks = derive.NewTable(e, "virtual-networks",
 		func(k derive.Object, r *derive.Reader) (VirtualNetwork, []problem.Problem) {
 			name := VirtualName(k)
-			if _, ok := derive.Get(r, tables.Networks, name); !ok {
+			n, ok := derive.Get(r, tables.Networks, name)
+			if !ok {
 				return VirtualNetwork{}, nil
 			}
 			f, _ := derive.Get(r, t.Networks, k)
 			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r),
 				Own: f.Own}
-			tables.join(&out.Place, r)
-			joined, _ := derive.Get(r, tables.Joined, name)
-			for _, other := range joined {
-				if other.Door != doorVirtual {
-					continue
-				}
+			tables.join(&out.Place, n, r)
+			for _, other := range tables.joinedHere(name, n, r) {
 				for _, l := range t.leasesOf(derive.Object{Namespace: other.Namespace, Name: other.Name}, r) {
 					out.Joined = append(out.Joined, l.Range.CIDR)
 				}
 			}
+			across, _ := derive.Get(r, tables.across, name)
+			for _, j := range across {
+				out.Far = append(out.Far, j.Ranges...)
+			}
+			slices.SortFunc(out.Far, netip.Prefix.Compare)
+			out.Far = slices.Compact(out.Far)
+			out.Joined = append(out.Joined, out.Far...)
 			slices.SortFunc(out.Joined, netip.Prefix.Compare)
 			return out, nil
 		}, derive.KeysOf(t.Networks))
@@ -258,6 +289,9 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 // leasesOf returns the leases of a VirtualNetwork, IPv4 first. If there are several of one version, the first is the
 // lease of the present Subnet. The others are of Subnets that were deleted: their blocks still have Pods.
 func (t *virtualTables) leasesOf(k derive.Object, r *derive.Reader) (out []LeaseFacts) {
+	if t.leased == nil {
+		return nil
+	}
 	for _, row := range derive.List(r, t.leased, k) {
 		out = append(out, row.Value)
 	}

@@ -25,6 +25,7 @@ type virtualWorld struct {
 	routers    *derive.Source[derive.Object, RouterFacts]
 	subnets    *derive.Source[derive.Object, SubnetFacts]
 	leases     *derive.Source[derive.Object, LeaseFacts]
+	imports    *derive.Source[derive.Object, ClusterSetFacts]
 	reserved   *derive.Source[derive.Object, []Reserved]
 	allowed    *derive.Source[derive.Object, Allowed]
 	tables     *Tables
@@ -39,18 +40,18 @@ func newVirtualWorld() *virtualWorld {
 		routers:    derive.NewSource[derive.Object, RouterFacts](e, "routers"),
 		subnets:    derive.NewSource[derive.Object, SubnetFacts](e, "subnets"),
 		leases:     derive.NewSource[derive.Object, LeaseFacts](e, "leases"),
+		imports:    derive.NewSource[derive.Object, ClusterSetFacts](e, "imports"),
 		reserved:   derive.NewSource[derive.Object, []Reserved](e, "reserved"),
 		allowed:    derive.NewSource[derive.Object, Allowed](e, "allowed"),
 	}
 	names := derive.NewSource[derive.Object, labels.Set](e, "labels")
-	imports := derive.NewSource[derive.Object, ClusterSetFacts](e, "imports")
 	w.tables = NewCluster(e, Objects{Namespaces: w.namespaces, Labels: names, Networks: w.networks, Routers: w.routers,
-		Imports: imports, Subnets: w.subnets, Leases: w.leases, Allowed: w.allowed,
+		Imports: w.imports, Subnets: w.subnets, Leases: w.leases, Allowed: w.allowed,
 		Reserved: []derive.Readable[derive.Object, []Reserved]{w.reserved}})
 	for _, name := range []string{"a", "b", "c"} {
 		names.Set(derive.Object{Name: name}, labels.Set{"kubernetes.io/metadata.name": name})
 	}
-	for _, s := range []interface{ Loaded() }{w.namespaces, names, w.networks, w.routers, imports, w.subnets, w.leases,
+	for _, s := range []interface{ Loaded() }{w.namespaces, names, w.networks, w.routers, w.imports, w.subnets, w.leases,
 		w.reserved, w.allowed} {
 		s.Loaded()
 	}

@@ -1,0 +1,219 @@
+package tenant
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// A VirtualNetwork of another cluster has ranges that its cluster, or a tenant there, has chosen. All networks share
+// one zone of connection tracking, so a network reaches no address of two owners. A range is left out for a network if
+// it overlaps Subnets of this cluster that the network reaches. It is also left out if it overlaps a range of a third
+// network that the network is joined with, and so is that one: otherwise a tenant could take addresses of another one.
+// The datapath leaves out ranges of Nodes, Services and other clusters.
+
+// Remote are the networks whose packets pass between this cluster and another one, sorted.
+type Remote struct {
+	// From are networks of Namespaces there. Their packets have sources in the ranges of the cluster's Pods. To are
+	// networks of this cluster whose packets go to these ranges.
+	From, To []ID
+	// Virtual are the ranges of VirtualNetworks there.
+	Virtual []RemoteRange
+}
+
+// RemoteRange is a range of a VirtualNetwork of another cluster.
+type RemoteRange struct {
+	ID   ID // of the VirtualNetwork
+	CIDR netip.Prefix
+	To   []ID // networks of this cluster that are joined with it, sorted
+}
+
+func (a RemoteRange) compare(b RemoteRange) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), a.CIDR.Compare(b.CIDR))
+}
+
+// farRange parses a range of a VirtualNetwork of another cluster. The second result is words about an invalid one.
+func farRange(text string) (netip.Prefix, string) {
+	cidr, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || cidr.Addr().Is4In6():
+		return netip.Prefix{}, "is not a range of addresses"
+	case cidr.Bits() < 8:
+		return netip.Prefix{}, "has too many addresses"
+	case slices.ContainsFunc(special, cidr.Overlaps):
+		return netip.Prefix{}, "has addresses that no Pod may have"
+	}
+	return cidr.Masked(), ""
+}
+
+// hasPods reports whether Pods of this cluster may be in a network.
+func (n Network) hasPods(name Name) bool { return len(n.Members) > 0 || name.Door == doorVirtual }
+
+// addRemotes adds the table of other clusters, by their IDs. It leaves out networks without Pods of this cluster.
+func (t *Tables) addRemotes(e *derive.Engine) {
+	t.shared = derive.NewIndex(t.Networks, "leader's number", func(name Name, n Network) []ID {
+		if n.ID == 0 || !n.hasPods(name) {
+			return nil
+		}
+		return []ID{n.ID}
+	})
+	numbered := derive.NewIndex(t.Networks, "numbered", func(name Name, n Network) []Name {
+		if n.ID == 0 || !n.hasPods(name) {
+			return nil
+		}
+		return []Name{name}
+	})
+	t.across = derive.NewTable(e, "tenant-joins-across", t.joinsAcross, derive.KeysOfIndex(numbered)).
+		EqualBy(func(a, b []Join) bool { return reflect.DeepEqual(a, b) })
+	byCluster := derive.NewIndex(t.Networks, "cluster", func(name Name, n Network) (out []derive.Name) {
+		if n.ID == 0 || !n.hasPods(name) {
+			return nil
+		}
+		add := func(clusters []string) {
+			for _, c := range clusters {
+				if name := derive.Name(c); !slices.Contains(out, name) {
+					out = append(out, name)
+				}
+			}
+		}
+		add(n.Clusters)
+		for _, j := range n.Joins {
+			add(j.Clusters)
+		}
+		return out
+	})
+	t.Remotes = derive.NewTable(e, "tenant-clusters", func(id derive.Name, r *derive.Reader) (Remote, []problem.Problem) {
+		return t.remote(id, derive.List(r, byCluster, id), r), nil
+	}, derive.KeysOfIndex(byCluster)).EqualBy(func(a, b Remote) bool { return reflect.DeepEqual(a, b) })
+}
+
+// remote returns the networks between this cluster and another one, given the networks that have a part there.
+func (t *Tables) remote(id derive.Name, networks []derive.Row[Name, Network], r *derive.Reader) (out Remote) {
+	for _, row := range networks {
+		n := row.Value
+		to := slices.Contains(n.Clusters, string(id))
+		if to {
+			out.From = append(out.From, n.ID)
+		}
+		joins, _ := derive.Get(r, t.across, row.Key)
+		for _, j := range joins {
+			switch {
+			case !slices.Contains(j.Clusters, string(id)):
+			case j.Virtual:
+				for _, cidr := range j.Ranges {
+					out.Virtual = append(out.Virtual, RemoteRange{j.ID, cidr, []ID{n.ID}})
+				}
+			default:
+				to, out.From = true, append(out.From, j.ID)
+			}
+		}
+		if to {
+			out.To = append(out.To, n.ID)
+		}
+	}
+	out.From, out.To = sorted(out.From), sorted(out.To)
+	slices.SortStableFunc(out.Virtual, RemoteRange.compare)
+	var merged []RemoteRange
+	for _, one := range out.Virtual {
+		if end := len(merged) - 1; end >= 0 && merged[end].compare(one) == 0 {
+			merged[end].To = sorted(append(merged[end].To, one.To...))
+			continue
+		}
+		merged = append(merged, one)
+	}
+	out.Virtual = merged
+	return out
+}
+
+func sorted(ids []ID) []ID {
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// joinedHere returns the other VirtualNetworks of this cluster that a network is joined with, by its own routers and by
+// these of the central cluster.
+func (t *Tables) joinedHere(name Name, n Network, r *derive.Reader) []Name {
+	joined, _ := derive.Get(r, t.Joined, name)
+	out := slices.Clone(joined)
+	for _, j := range n.Joins {
+		for _, row := range derive.List(r, t.shared, j.ID) {
+			out = append(out, row.Key)
+		}
+	}
+	slices.SortFunc(out, Name.Compare)
+	return slices.DeleteFunc(slices.Compact(out), func(o Name) bool { return o == name || o.Door != doorVirtual })
+}
+
+// joinsAcross returns the joins of a network without ranges that another network has, too.
+func (t *Tables) joinsAcross(name Name, r *derive.Reader) (out []Join, _ []problem.Problem) {
+	n, _ := derive.Get(r, t.Networks, name)
+	var all []span
+	for _, j := range n.Joins {
+		// A VirtualNetwork is of one cluster. If it is of this one, its leases have the ranges.
+		if j.Virtual && (len(j.Clusters) != 1 || j.ID == n.ID || len(derive.List(r, t.shared, j.ID)) > 0) {
+			j.Ranges = nil
+		}
+		for _, cidr := range j.Ranges {
+			all = append(all, span{cidr, len(out)})
+		}
+		out = append(out, j)
+	}
+	if len(all) == 0 {
+		return out, nil
+	}
+	for _, other := range append(t.joinedHere(name, n, r), name) {
+		if t.virtual == nil || other.Door != doorVirtual {
+			continue
+		}
+		for _, l := range t.virtual.leasesOf(derive.Object{Namespace: other.Namespace, Name: other.Name}, r) {
+			all = append(all, span{l.Range.CIDR.Masked(), local})
+		}
+	}
+	twice := overlaps(all)
+	for i := range out {
+		left := slices.DeleteFunc(slices.Clone(out[i].Ranges), func(p netip.Prefix) bool { return twice[span{p, i}] })
+		slices.SortFunc(left, netip.Prefix.Compare)
+		out[i].Ranges = slices.Compact(left)
+	}
+	return out, nil
+}
+
+// span is a range with its owner: the index of a join, or local.
+type span struct {
+	cidr  netip.Prefix
+	owner int
+}
+
+// local is the owner of the ranges of this cluster.
+const local = -1
+
+// overlaps returns the ranges that overlap one of another owner. Two ranges overlap if one has the other in it, so in
+// the order of addresses each range is compared with those alone that are around it.
+func overlaps(all []span) map[span]bool {
+	slices.SortFunc(all, func(a, b span) int {
+		return cmp.Or(a.cidr.Addr().Compare(b.cidr.Addr()), cmp.Compare(a.cidr.Bits(), b.cidr.Bits()),
+			cmp.Compare(a.owner, b.owner))
+	})
+	twice := make([]bool, len(all))
+	var around []int
+	for i, s := range all {
+		around = slices.DeleteFunc(around, func(o int) bool { return !all[o].cidr.Overlaps(s.cidr) })
+		for _, o := range around {
+			if all[o].owner != s.owner {
+				twice[o], twice[i] = true, true
+			}
+		}
+		around = append(around, i)
+	}
+	out := map[span]bool{}
+	for i, s := range all {
+		if twice[i] {
+			out[s] = true
+		}
+	}
+	return out
+}
