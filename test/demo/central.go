@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,7 +123,139 @@ func (d *demo) central(ctx context.Context) error {
 	if err := d.seesClient(ctx, pods[0], pods[1]); err != nil {
 		return err
 	}
+	if err := d.farNetworks(ctx); err != nil {
+		return err
+	}
 	return d.notCentral(ctx, pods)
+}
+
+// farNetwork is a VirtualNetwork of a member's Namespace, with ranges of its own.
+const farNetwork = `
+apiVersion: core.contrail.juniper.net/v4
+kind: Subnet
+metadata: {namespace: ns1, name: vn1-v4}
+spec: {cidr: 10.6%[1]d.0.0/24}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: Subnet
+metadata: {namespace: ns1, name: vn1-v6}
+spec: {cidr: "fd6%[1]d::/64"}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: VirtualNetwork
+metadata: {namespace: ns1, name: vn1, labels: {vn: vn1}}
+spec: {v4SubnetReference: {name: vn1-v4}, v6SubnetReference: {name: vn1-v6}}
+`
+
+// farRouter is a router in a copy. It joins VirtualNetwork vn1 of the Namespace with vn1 of the other cluster.
+const farRouter = `
+apiVersion: core.contrail.juniper.net/v4
+kind: VirtualNetworkRouter
+metadata: {namespace: %[1]s, name: far, labels: {vnr: far}}
+spec:
+  type: mesh
+  virtualNetworkSelector: {matchLabels: {vn: vn1}}
+  import:
+    virtualNetworkRouters:
+      - virtualNetworkRouterSelector: {matchLabels: {vnr: far}}
+        namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[2]s}}
+`
+
+// farPod has a further interface in VirtualNetwork vn1.
+const farPod = `
+apiVersion: v1
+kind: Pod
+metadata: {namespace: ns1, name: far, annotations: {k8s.v1.cni.cncf.io/networks: vn1}}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [serve]}]
+`
+
+// farNetworks shows VirtualNetworks of two clusters, which routers in the central cluster join. Pods have further
+// interfaces in them, and see each other's addresses. When a router goes, they do not reach each other any more.
+func (d *demo) farNetworks(ctx context.Context) error {
+	section("VirtualNetworks of north and east, joined by routers in north")
+	for i, c := range sides {
+		manifest := fmt.Sprintf(farNetwork, i)
+		fmt.Printf("-- %s: %s\n\n", c, strings.TrimSpace(manifest))
+		if err := d.world.Apply(ctx, c, manifest); err != nil {
+			return err
+		}
+	}
+	for _, c := range sides {
+		if err := d.shows(ctx, []string{"get", "vn", "vn1", "-n", copies[c]}, "v6,v4", "Success"); err != nil {
+			return err
+		}
+	}
+	for i, c := range sides {
+		manifest := fmt.Sprintf(farRouter, copies[c], copies[sides[1-i]])
+		fmt.Print(strings.TrimSpace(manifest) + "\n\n")
+		if err := d.world.Apply(ctx, "north", manifest); err != nil {
+			return err
+		}
+	}
+	pods := []*tenantPod{{cluster: "east", namespace: "ns1", name: "far", node: "node-1"},
+		{cluster: "north", namespace: "ns1", name: "far", node: "node-2"}}
+	for _, p := range pods {
+		if err := d.farPod(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := d.matrix(ctx, "By their further interfaces", pods,
+		func(*tenantPod, *tenantPod) bool { return true }); err != nil {
+		return err
+	}
+	if err := d.seesClient(ctx, pods[0], pods[1]); err != nil {
+		return err
+	}
+	if out, err := d.world.Kubectl(ctx, "north", "delete", "vnr", "far", "-n", copies["east"]); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return d.matrix(ctx, "With one router", pods, func(*tenantPod, *tenantPod) bool { return false })
+}
+
+// farPod makes a Pod with an interface in VirtualNetwork vn1 once its cluster has the join, and reads the addresses of
+// this interface. A Pod gets the routes to joined networks when it starts.
+func (d *demo) farPod(ctx context.Context, p *tenantPod) error {
+	if err := scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		out, err := d.world.Kubectl(ctx, p.cluster, "get", "tni", copies[p.cluster]+".vn1", "-o",
+			"jsonpath={.spec.joined[*].cidrs[*]}")
+		if err == nil && len(strings.Fields(out)) != 2 {
+			err = fmt.Errorf("cluster %s knows the ranges %q of joined networks, want two", p.cluster, out)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := d.world.Apply(ctx, p.cluster, fmt.Sprintf(farPod, p.node)); err != nil {
+		return err
+	}
+	if out, err := d.world.Kubectl(ctx, p.cluster, "wait", "--for=condition=Ready", "pod/"+p.name, "-n", p.namespace,
+		"--timeout=2m"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return scenario.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		out, err := d.world.Kubectl(ctx, p.cluster, "get", "pod", p.name, "-n", p.namespace, "-o",
+			`jsonpath={.metadata.annotations.k8s\.v1\.cni\.cncf\.io/network-status}`)
+		if err != nil {
+			return err
+		}
+		var interfaces []struct {
+			Interface string       `json:"interface"`
+			IPs       []netip.Addr `json:"ips"`
+		}
+		if err := json.Unmarshal([]byte(out), &interfaces); err != nil {
+			return fmt.Errorf("interfaces of Pod %s: %w in %q", p, err, out)
+		}
+		for _, i := range interfaces {
+			if i.Interface == "eth1" && len(i.IPs) == 2 {
+				p.ips = i.IPs
+				return nil
+			}
+		}
+		return fmt.Errorf("Pod %s has the interfaces %s, want eth1 with two addresses", p, out)
+	})
 }
 
 // makeCentral gives the leader's controller its rights in the central cluster, and lets it use them.
