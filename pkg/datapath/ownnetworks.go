@@ -191,24 +191,6 @@ func (t *ownTables) base(r *derive.Reader, n Node) (flows []flow.Flow) {
 	return flows
 }
 
-// aroundServices leads connections of Pods in networks of their own to addresses of a network that they reach around
-// the choice of an endpoint. Otherwise the author of a Service could take such an address by an external address.
-func (t *ownTables) aroundServices(r *derive.Reader, senders []tenant.ID, to netip.Prefix) (flows []flow.Flow) {
-	if t == nil {
-		return nil
-	}
-	for _, row := range derive.All(r, t.entered) {
-		if !slices.Contains(senders, row.Value) {
-			continue
-		}
-		f := flow.Flow{Table: ConntrackState, Priority: closed,
-			Match:   flow.All(isFirst.Is(1), inTenant.Is(network(row.Value)), flow.IPDst(to.Masked())),
-			Actions: flow.Do(flow.Goto(Egress))}
-		flows = append(flows, f)
-	}
-	return flows
-}
-
 // onlyClients returns the flows of a Node with servers. The blocks of other Nodes do not reach its host. They continue
 // no connection that another source has opened, such as a machine outside with a forged address: no policy would judge
 // the packet. Nor does such a machine continue theirs.

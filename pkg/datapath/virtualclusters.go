@@ -178,5 +178,5 @@ func (t *tenantTables) farRange(r *derive.Reader, c crossCluster, peer peering.P
 			Match:   flow.All(inTenant.Is(network(there.ID)), flow.IPSrc(cidr)),
 			Actions: flow.Do(flow.Goto(IngressAdmin))})
 	}
-	return append(flows, t.own.aroundServices(r, senders, cidr)...)
+	return append(flows, sendersAround(senders, cidr)...)
 }

@@ -310,6 +310,27 @@ func TestVirtualNetworksAcrossClusters(t *testing.T) {
 	}
 }
 
+// TestServiceOfAFarAddress has a Service that takes the address of a Pod in a VirtualNetwork of another cluster. Pods
+// of joined networks reach the Pod all the same: in a VirtualNetwork, and in an isolated Namespace.
+func TestServiceOfAFarAddress(t *testing.T) {
+	w := newFarWorld()
+	c := w.farCable(t)
+	for name, s := range c.states {
+		s.Frontends = append(slices.Clone(s.Frontends), frontend("hijack", corev1.ProtocolTCP,
+			w.addressOf("west1").String()+":443", cidrHost(activePods("east", 3), 9)+":80"))
+		c.states[name] = s
+		if err := c.nodes[name].Replace(c.entries(s)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, from := range []string{"east1", "east4"} {
+		at := c.send(from+" pod1", c.request(from+" pod1", w.addressOf("west1").String()+":443", oftest.TCP))
+		if !strings.Contains(at.String(), "west1 pod1") {
+			t.Errorf("from %s: %s", from, at)
+		}
+	}
+}
+
 // TestHostileVirtualClusters sends packets that a hostile cluster, Node or Pod may make. They reach Pods of networks
 // alone that are joined with a VirtualNetwork of that cluster.
 func TestHostileVirtualClusters(t *testing.T) {

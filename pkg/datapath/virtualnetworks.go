@@ -80,6 +80,18 @@ func aroundServices() flow.Flow {
 		Actions: flow.Do(flow.Goto(Egress))}
 }
 
+// sendersAround leads connections to addresses of a VirtualNetwork, in networks that reach it, around the choice of an
+// endpoint. Otherwise the author of a Service could take such an address by an external address. First interfaces in
+// VirtualNetworks and Pods of isolated Namespaces have Services otherwise.
+func sendersAround(senders []tenant.ID, to netip.Prefix) (flows []flow.Flow) {
+	for _, id := range senders {
+		flows = append(flows, flow.Flow{Table: ConntrackState, Priority: closed,
+			Match:   flow.All(isVirtual.Is(0), inTenant.Is(network(id)), flow.IPDst(to.Masked())),
+			Actions: flow.Do(flow.Goto(Egress))})
+	}
+	return flows
+}
+
 // virtualNetwork returns the flows of a VirtualNetwork: the answers of its gateways, and the ways to the blocks of
 // other Nodes.
 func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
@@ -103,7 +115,7 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 				e.Flows = append(e.Flows, atTenant(f))
 			}
 		}
-		e.Flows = append(e.Flows, t.own.aroundServices(r, senders, l.Range.CIDR)...)
+		e.Flows = append(e.Flows, sendersAround(senders, l.Range.CIDR)...)
 		for _, b := range l.Nodes {
 			if here && b.Node == n.Name && n.Tunnels.Port != 0 {
 				for _, block := range b.Blocks {

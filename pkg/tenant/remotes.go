@@ -53,8 +53,8 @@ func farRange(text string) (netip.Prefix, string) {
 // hasPods reports whether Pods of this cluster may be in a network.
 func (n Network) hasPods(name Name) bool { return len(n.Members) > 0 || name.Door == doorVirtual }
 
-// addRemotes adds the table of other clusters, by their IDs. It leaves out networks without Pods of this cluster.
-func (t *Tables) addRemotes(e *derive.Engine) {
+// addAcross adds the table of joins that the leader has decided. It leaves out networks without Pods of this cluster.
+func (t *Tables) addAcross(e *derive.Engine) {
 	t.shared = derive.NewIndex(t.Networks, "leader's number", func(name Name, n Network) []ID {
 		if n.ID == 0 || !n.hasPods(name) {
 			return nil
@@ -69,6 +69,10 @@ func (t *Tables) addRemotes(e *derive.Engine) {
 	})
 	t.across = derive.NewTable(e, "tenant-joins-across", t.joinsAcross, derive.KeysOfIndex(numbered)).
 		EqualBy(func(a, b []Join) bool { return reflect.DeepEqual(a, b) })
+}
+
+// addRemotes adds the table of other clusters, by their IDs. It leaves out networks without Pods of this cluster.
+func (t *Tables) addRemotes(e *derive.Engine) {
 	byCluster := derive.NewIndex(t.Networks, "cluster", func(name Name, n Network) (out []derive.Name) {
 		if n.ID == 0 || !n.hasPods(name) {
 			return nil
@@ -148,7 +152,8 @@ func (t *Tables) joinedHere(name Name, n Network, r *derive.Reader) []Name {
 	return slices.DeleteFunc(slices.Compact(out), func(o Name) bool { return o == name || o.Door != doorVirtual })
 }
 
-// joinsAcross returns the joins of a network without ranges that another network has, too.
+// joinsAcross returns the joins of a network. A VirtualNetwork with a range that another network has, too, is left
+// without ranges: packets from one of its ranges have the same number as packets from another.
 func (t *Tables) joinsAcross(name Name, r *derive.Reader) (out []Join, _ []problem.Problem) {
 	n, _ := derive.Get(r, t.Networks, name)
 	var all []span
@@ -175,7 +180,10 @@ func (t *Tables) joinsAcross(name Name, r *derive.Reader) (out []Join, _ []probl
 	}
 	twice := overlaps(all)
 	for i := range out {
-		left := slices.DeleteFunc(slices.Clone(out[i].Ranges), func(p netip.Prefix) bool { return twice[span{p, i}] })
+		left := slices.Clone(out[i].Ranges)
+		if slices.ContainsFunc(left, func(p netip.Prefix) bool { return twice[span{p, i}] }) {
+			left = nil
+		}
 		slices.SortFunc(left, netip.Prefix.Compare)
 		out[i].Ranges = slices.Compact(left)
 	}

@@ -189,6 +189,7 @@ func NewTables(e *derive.Engine, namespaces derive.Readable[derive.Object, Names
 	derive.NewTable(e, "tenant-members", t.members, derive.KeysOf(t.Networks))
 	t.RouterProblems = derive.NewTable(e, "tenant-imports", t.imports, derive.KeysOf(t.routers))
 	t.Joined = derive.NewTable(e, "tenant-joins", t.joined, derive.KeysOf(t.Networks)).EqualBy(slices.Equal[[]Name])
+	t.addAcross(e)
 	t.Places = derive.NewTable(e, "tenant-places", t.place, derive.KeysOf(namespaces))
 	t.addRemotes(e)
 	return t
@@ -286,11 +287,15 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 }
 
 // join adds the numbers to a place: of its network, and of networks that it is joined with. It also adds the clusters
-// with Pods in these.
+// with Pods in these. A VirtualNetwork of another cluster is left out if its ranges are.
 func (t *Tables) join(out *Place, n Network, r *derive.Reader) {
 	out.Clusters = slices.Clone(n.Clusters)
-	for _, j := range n.Joins {
-		if out.Joined = append(out.Joined, j.ID); !j.Virtual {
+	joins, _ := derive.Get(r, t.across, out.Network)
+	for _, j := range joins {
+		if !j.Virtual || len(j.Ranges) > 0 || len(derive.List(r, t.shared, j.ID)) > 0 {
+			out.Joined = append(out.Joined, j.ID)
+		}
+		if !j.Virtual {
 			out.Clusters = append(out.Clusters, j.Clusters...)
 		}
 	}

@@ -138,11 +138,22 @@ func (p Pins) RefuseSubnets() func(cluster string, subnet netip.Prefix) error {
 		}
 		if !private(subnet) && !p.reserves(c) {
 			return fmt.Errorf("%s of cluster %s is not private (RFC 1918, RFC 6598, RFC 4193), and not pinned to the cluster: "+
-				"use a private range, or pin this one by annotation %s of the leader's ClusterSet", c.text(), cluster,
+				"use a private range, or add this one to annotation %s of the leader's ClusterSet, next to all ranges of "+
+				"Pods and Services of the cluster", c.text(), cluster,
 				multicluster.AnnotationRangesPrefix+cluster)
 		}
 		return nil
 	}
+}
+
+// OfOthers reports whether an address is in a range that is pinned to another cluster than this one.
+func (p Pins) OfOthers(cluster string, ip netip.Addr) bool {
+	for id, pin := range p {
+		if id != cluster && slices.ContainsFunc(pin.Ranges, func(r netip.Prefix) bool { return r.Contains(ip) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // reserves reports whether a range is pinned to the cluster that claims it.

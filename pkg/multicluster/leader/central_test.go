@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/retry"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
@@ -526,6 +528,25 @@ func TestCentralOff(t *testing.T) {
 	}
 	if have := centralLines(objects...); len(have) == 0 {
 		t.Error("the central cluster writes nothing")
+	}
+	// Other networks stay joined with them.
+	blue := presentNetwork("km-e-east-a", "east", "a", "blue", 9, "10.50.0.0/24")[1].(*tombolov1alpha1.TenantNetwork)
+	blue.Spec.Connections = []string{"all"}
+	expectLines(t, centralLinesIf(false, blue, tenantNetwork("mine", "all"), connection("all", mesh("mine", blue.Name))),
+		[]string{"joined with km-e-east-a.blue in [east] at [10.50.0.0/24]"}, "TenantNetwork km-e-east-a.blue of")
+}
+
+// TestGatewayInPinnedRange has a cluster that announces a Gateway with an address of another cluster's VirtualNetwork.
+// If the range is pinned to the other cluster, this takes no range.
+func TestGatewayInPinnedRange(t *testing.T) {
+	holders := [][]holder{{{ClusterID: "west", Gateways: []netip.Addr{netip.MustParseAddr("10.50.0.5")}}}}
+	pins := claims.Pins{"east": {Ranges: []netip.Prefix{netip.MustParsePrefix("10.50.0.0/16")}, HasRanges: true}}
+	if have := reservedBy(holders, pins); len(have) > 0 {
+		t.Errorf("with a pin it takes %v", have)
+	}
+	pins = claims.Pins{"west": pins["east"]}
+	if have := reservedBy(holders, pins); len(have) != 1 || have[0].CIDR != netip.MustParsePrefix("10.50.0.5/32") {
+		t.Errorf("with a pin of its own it takes %v", have)
 	}
 }
 

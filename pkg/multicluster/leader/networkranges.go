@@ -40,7 +40,7 @@ func (t *networks) addRanges(e *derive.Engine, claiming *claimTables) {
 	all := derive.NewTable(e, "ranges of all VirtualNetworks",
 		func(_ derive.Name, r *derive.Reader) (map[derive.Object]networkRanges, []problem.Problem) {
 			pins, _ := derive.Get(r, claiming.pins, one)
-			return t.decideRanges(r, reservedBy(derive.Values(derive.All(r, claiming.taken))), pins), nil
+			return t.decideRanges(r, reservedBy(derive.Values(derive.All(r, claiming.taken)), pins), pins), nil
 		}, derive.KeysOfIndex(t.virtual))
 	t.ranges = derive.NewTable(e, "ranges of VirtualNetworks",
 		func(k derive.Object, r *derive.Reader) (networkRanges, []problem.Problem) {
@@ -57,14 +57,18 @@ func (t *networks) addRanges(e *derive.Engine, claiming *claimTables) {
 			})))
 }
 
-// reservedBy returns the ranges and the Gateways of clusters.
-func reservedBy(lists [][]holder) (out []tenant.Reserved) {
+// reservedBy returns the ranges and the Gateways of clusters. A Gateway in a range that is pinned to another cluster
+// takes nothing there: otherwise its cluster could end joins of the other one.
+func reservedBy(lists [][]holder, pins claims.Pins) (out []tenant.Reserved) {
 	for _, list := range lists {
 		for _, h := range list {
 			for _, p := range h.Has.Prefixes {
 				out = append(out, tenant.Reserved{CIDR: p, What: "the range " + p.String() + " of cluster " + h.ClusterID})
 			}
 			for _, ip := range h.Gateways {
+				if pins.OfOthers(h.ClusterID, ip) {
+					continue
+				}
 				out = append(out, tenant.Reserved{CIDR: netip.PrefixFrom(ip, ip.BitLen()),
 					What: "Gateway " + ip.String() + " of cluster " + h.ClusterID})
 			}

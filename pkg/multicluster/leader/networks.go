@@ -164,6 +164,11 @@ func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, 
 	if of := t.copyOf(k, n, r); of != nil && of.Out == nil {
 		ids = append(ids, of.ClusterID)
 	}
+	// While the leader's cluster is not the central one, networks of copies stay as they are, and so do their joins.
+	have, _ := derive.Get(r, t.networkStatus, k)
+	if of := have.Status.Namespace; n.Copy && !t.central.on && of != nil && t.isMember(r, of.ClusterID) {
+		ids = append(ids, of.ClusterID)
+	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
 }

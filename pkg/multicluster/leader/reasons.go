@@ -167,7 +167,7 @@ var (
 	reasonRangeNotAllowed = reasons.New(reasons.Row{
 		Name: "RangeNotAllowed", Objects: "VirtualNetwork of a copy", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "Its cluster may not have its range. It is joined with nothing.",
-		Remedy: "Give it a Subnet with another range, or pin the range to the cluster.",
+		Remedy: "Give it a Subnet with another range, or add the range to the cluster's pins, next to all of its others.",
 	})
 
 	reasonRequestsConflict = reasons.New(reasons.Row{
