@@ -178,11 +178,12 @@ func (t *clusterTables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entrie
 	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
 	e.Flows = append(e.Flows, c.probes(peer)...)
-	e.Flows = append(e.Flows, t.tenants.peer(r, c, peer)...)
+	tenants, ps := t.tenants.peer(r, c, peer)
+	e.Flows = append(e.Flows, tenants...)
 	for _, w := range peer.Gateways {
 		e.Flows = append(e.Flows, c.node.Tunnels.notToTunnel(w.End())...)
 	}
-	return e, nil
+	return e, ps
 }
 
 // crossCluster is this Node's part in traffic with a peer.

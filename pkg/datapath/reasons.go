@@ -28,4 +28,11 @@ var (
 			"cluster have got since. Services do not answer it.",
 		Remedy: "Change that range, or run the Pod in a VirtualNetwork with another Subnet.",
 	})
+
+	reasonRangeTaken = reasons.New(reasons.Row{
+		Name: "RangeTaken", Objects: "cluster", Shown: reasons.Problem, Level: reasons.Error,
+		Cause: "A VirtualNetwork of another cluster, which is joined with one of this cluster, has a range that a Node, " +
+			"Services or a third cluster has, too. Its Pods are not reached.",
+		Remedy: "Create a Subnet with another range there, and a VirtualNetwork with it.",
+	})
 )

@@ -1,12 +1,14 @@
 package datapath
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -68,13 +70,15 @@ func (t *tenantTables) fromOtherClusters(r *derive.Reader, n Node) (flows []flow
 }
 
 // peer returns the flows for packets between this cluster and a peer in networks of tenants.
-func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer) (flows []flow.Flow) {
+func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer) (flows []flow.Flow,
+	ps problem.List,
+) {
 	if t.base.Remotes == nil || !peer.Active {
-		return nil
+		return nil, nil
 	}
 	remote, there := derive.Get(r, t.base.Remotes, derive.Name(peer.ClusterID))
 	if !there {
-		return nil
+		return nil, nil
 	}
 	serves := t.servesTenants(r)
 	for _, pods := range peer.Pods {
@@ -88,11 +92,18 @@ func (t *tenantTables) peer(r *derive.Reader, c crossCluster, peer peering.Peer)
 		flows = append(flows, c.tenantsTo(peer, pods, remote.To, serves)...)
 	}
 	for _, there := range remote.Virtual {
-		if c.node.Families.Serve(there.CIDR.Addr()) && t.isFar(r, there.CIDR) {
-			flows = append(flows, t.farRange(r, c, peer, there, serves)...)
+		if !c.node.Families.Serve(there.CIDR.Addr()) {
+			continue
 		}
+		if taken, found := t.ownerOf(r, there.CIDR); found {
+			ps.Add(problem.Object{Kind: "cluster", Name: peer.ClusterID}, "", reasonRangeTaken, fmt.Sprintf("Pods of this "+
+				"cluster do not reach range %s of a VirtualNetwork there: %s of this or another cluster overlaps it: create "+
+				"a Subnet with another range there, and a VirtualNetwork with it", there.CIDR, taken))
+			continue
+		}
+		flows = append(flows, t.farRange(r, c, peer, there, serves)...)
 	}
-	return flows
+	return flows, ps
 }
 
 // tenantsTo sends packets of networks of tenants to a range of a peer's Pods. A Gateway sends only packets of networks

@@ -19,7 +19,7 @@ import (
 //     Gateway needs the blocks of all Nodes, also without a Pod in the network.
 //   - A range, and a block on the way from another cluster, is matched together with a network. For packets of all
 //     other networks the address belongs to another machine. Flows of this cluster's own addresses come before flows of
-//     a range. A range has no flows while another owner has a part of it (isFar).
+//     a range. A range has no flows while another owner has a part of it (ownerOf).
 //   - A Gateway admits a source in a range with the number of the range's network alone. Such packets have the bit for
 //     packets without Services.
 //
@@ -72,10 +72,15 @@ func (t *tenantTables) addFar(e *derive.Engine) {
 		}, derive.KeysOf(t.base.Node)).EqualBy(slices.Equal[[]netip.Prefix])
 }
 
-// isFar reports whether no Node, Service or other cluster has a part of a range of a VirtualNetwork of another cluster.
-func (t *tenantTables) isFar(r *derive.Reader, p netip.Prefix) bool {
+// ownerOf returns a range or an address of a Node, of Services or of another cluster that is part of a range of a
+// VirtualNetwork of another cluster. Such a range has no flows.
+func (t *tenantTables) ownerOf(r *derive.Reader, p netip.Prefix) (netip.Prefix, bool) {
 	taken, _ := derive.Get(r, t.farTaken, Self)
-	return !slices.ContainsFunc(taken, p.Overlaps)
+	at := slices.IndexFunc(taken, p.Overlaps)
+	if at < 0 {
+		return netip.Prefix{}, false
+	}
+	return taken[at], true
 }
 
 // IsFar reports whether packets go to a range of a VirtualNetwork of another cluster. Any goroutine may call it.

@@ -514,6 +514,11 @@ func TestFarRangesOfOthers(t *testing.T) {
 		if have := strings.Join(at.places, " "); have != row.want {
 			t.Errorf("%s: %s, want %s", row.name, at, row.want)
 		}
+		reported := strings.Contains(strings.Join(c.taken, "; "), "cluster west: Pods of this cluster do not reach range "+
+			row.cidr+" of a VirtualNetwork there: ")
+		if ofSubnet := strings.HasPrefix(row.cidr, "10.5") || strings.HasPrefix(row.cidr, "10.7"); reported == ofSubnet {
+			t.Errorf("%s: problems %q", row.name, c.taken)
+		}
 	}
 }
 

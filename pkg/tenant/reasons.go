@@ -143,6 +143,13 @@ var (
 		Remedy: "Create a Subnet, and name it in v4SubnetReference or v6SubnetReference.",
 	})
 
+	reasonJoinLeftOut = reasons.New(reasons.Row{
+		Name: "JoinLeftOut", Objects: "VirtualNetwork or TenantNetworkImport", Shown: reasons.Problem, Level: reasons.Error,
+		Cause: "The central cluster joins it with a VirtualNetwork of another cluster, whose range overlaps a Subnet here " +
+			"that it reaches, or a range of a third network. They do not reach each other.",
+		Remedy: "Give one of the two a Subnet with another range.",
+	})
+
 	reasonOverlap = reasons.New(reasons.Row{
 		Name: "Overlap", Objects: "Subnet", Shown: reasons.Problem, Level: reasons.Error,
 		Cause:  "The range meets another range of this cluster, or of another cluster. No Pod gets an address of it.",

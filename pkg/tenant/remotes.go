@@ -2,6 +2,7 @@ package tenant
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -154,7 +155,9 @@ func (t *Tables) joinedHere(name Name, n Network, r *derive.Reader) []Name {
 
 // joinsAcross returns the joins of a network. A VirtualNetwork with a range that another network has, too, is left
 // without ranges: packets from one of its ranges have the same number as packets from another.
-func (t *Tables) joinsAcross(name Name, r *derive.Reader) (out []Join, _ []problem.Problem) {
+func (t *Tables) joinsAcross(name Name, r *derive.Reader) ([]Join, []problem.Problem) {
+	var out []Join
+	var ps problem.List
 	n, _ := derive.Get(r, t.Networks, name)
 	var all []span
 	for _, j := range n.Joins {
@@ -181,13 +184,30 @@ func (t *Tables) joinsAcross(name Name, r *derive.Reader) (out []Join, _ []probl
 	twice := overlaps(all)
 	for i := range out {
 		left := slices.Clone(out[i].Ranges)
-		if slices.ContainsFunc(left, func(p netip.Prefix) bool { return twice[span{p, i}] }) {
+		if at := slices.IndexFunc(left, func(p netip.Prefix) bool { return twice[span{p, i}] }); at >= 0 {
+			ps.Add(n.Object, "", reasonJoinLeftOut, fmt.Sprintf("it is not joined with a VirtualNetwork of cluster %s: range "+
+				"%s there overlaps %s: give one of the two a Subnet with another range", out[i].Clusters[0], left[at],
+				otherOwner(all, span{left[at], i})))
 			left = nil
 		}
 		slices.SortFunc(left, netip.Prefix.Compare)
 		out[i].Ranges = slices.Compact(left)
 	}
-	return out, nil
+	return out, ps
+}
+
+// otherOwner returns words about a range of another owner that overlaps one.
+func otherOwner(all []span, one span) string {
+	for _, s := range all {
+		switch {
+		case s.owner == one.owner || !s.cidr.Overlaps(one.cidr):
+		case s.owner == local:
+			return "Subnet " + s.cidr.String() + " of this cluster, which it reaches"
+		default:
+			return "range " + s.cidr.String() + " of a third network that it is joined with"
+		}
+	}
+	return "another range"
 }
 
 // span is a range with its owner: the index of a join, or local.

@@ -118,17 +118,19 @@ func TestFarVirtualNetworks(t *testing.T) {
 		{name: "no valid range", change: func(w *virtualWorld) { blue(w, joinedOf("west-red", 8, "west", "here")) },
 			want: "7 [], []", west: none, problem: "spec.joined[0].cidrs[0]"},
 		{name: "its own range", change: func(w *virtualWorld) { blue(w, joinedOf("west-red", 8, "west", "10.0.0.0/16")) },
-			want: "7 [], []", west: none},
+			want: "7 [], []", west: none,
+			problem: "VirtualNetwork a/blue: it is not joined with a VirtualNetwork of cluster west: range 10.0.0.0/16 there " +
+				"overlaps Subnet 10.0.1.0/24 of this cluster"},
 		{name: "a range of a network of this cluster that it is joined with", change: func(w *virtualWorld) {
 			blue(w, joinedOf("b-green", 6, "east", "10.0.3.0/24"), joinedOf("west-red", 8, "west", "10.0.3.128/25"))
 			set(w, importOf("b-green", "b", "green", 6))
-		}, want: "7 [6], [10.0.3.0/24]", west: none},
+		}, want: "7 [6], [10.0.3.0/24]", west: none, problem: "overlaps Subnet 10.0.3.0/24 of this cluster"},
 		{name: "a range of another network of this cluster", change: func(w *virtualWorld) {
 			blue(w, joinedOf("west-red", 8, "west", "10.0.3.128/25"))
 		}, want: "7 [8], [10.0.3.128/25]", west: "from [] to [], 8 10.0.3.128/25 to [7]"},
 		{name: "a range of a third network", change: func(w *virtualWorld) {
 			blue(w, west, joinedOf("north", 4, "north", "10.9.0.0/16", "10.8.0.0/24"))
-		}, want: "7 [], []", west: none},
+		}, want: "7 [], []", west: none, problem: "of a third network that it is joined with"},
 		{name: "a range of a third network, for another network", change: func(w *virtualWorld) {
 			blue(w, west)
 			set(w, importOf("c", "c", "", 5, joinedOf("north", 4, "north", "10.9.0.0/16")))
