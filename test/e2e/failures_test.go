@@ -101,7 +101,7 @@ func quiet(t *testing.T) {
 				fmt.Sprintf("table=%d", datapath.ConntrackState), "--no-stats")
 			failed = errors.Join(failed, err)
 			for line := range strings.Lines(out) {
-				if strings.Contains(line, ",ct_label=") || strings.Contains(line, ",ct_nw_dst=") {
+				if strings.Contains(line, ",ct_label=") || strings.Contains(line, ",ct_tp_dst=") {
 					failed = errors.Join(failed, fmt.Errorf("%s/%s: connections wait: %s", cluster, n.Name(), line))
 					break
 				}
