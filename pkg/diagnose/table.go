@@ -130,9 +130,8 @@ var checks = []Check{
 		Cause: "Ranges of Pods or Services of two clusters meet. The leader accepts the first and refuses the other, or " +
 			"packets " +
 			"go to the wrong cluster.",
-		Remedy: "Give one of the clusters ranges of its own. Pod ranges may meet if Pods need not reach each other: remove " +
-			"them " +
-			"from podCIDRs of the member's configuration.",
+		Remedy: "Give one of the clusters ranges of its own. If Pods of the two clusters need not reach each other, their " +
+			"Pod ranges may overlap: remove these from podCIDRs of the member's configuration.",
 	},
 	{
 		Code: "TD031", Name: "tunnels", Severity: Critical, all: tunnels, agents: true,
@@ -191,12 +190,10 @@ var checks = []Check{
 	{
 		Code: "TD038", Name: "other clusters", Severity: Warning, each: otherClusters,
 		needs: []Kind{ClusterSets, Infos},
-		Cause: "Another cluster of the ClusterSet is silent (its controller does not renew its announcement at the " +
-			"leader), " +
-			"gone (no way to it is up, and others do not reach it either), or has left (the leader has withdrawn it).",
-		Remedy: "Silent: look at that cluster's controller and its way to the leader. Gone: look at its Gateways. Left: " +
-			"nothing, " +
-			"if it was meant; otherwise join it again.",
+		Cause: "The controller of another cluster does not renew its announcement at the leader. Or the cluster is gone: " +
+			"no way to it is up, here and elsewhere. Or it is withdrawn.",
+		Remedy: "Look at that cluster's controller and its way to the leader, and at its Gateways if it is gone. If it was " +
+			"withdrawn by mistake, join it again.",
 	},
 	{
 		Code: "TD039", Name: "packet sizes on ways", Severity: Critical, all: sizes, agents: true,
@@ -229,7 +226,8 @@ var checks = []Check{
 	},
 	{
 		Code: "TD043", Name: "imported Services", Severity: Warning, each: serviceImports, needs: []Kind{ServiceImports},
-		Cause:  "An import is not ready: its Namespace is missing, an object of yours has its name, or it has no address.",
+		Cause: "An import is not ready: its Namespace is missing, another object has its name already, or it has no " +
+			"address.",
 		Remedy: "The message names the object. `kubectl get events` in the Namespace has more.",
 	},
 	{
