@@ -56,7 +56,7 @@ type VirtualNetwork struct {
 	Name   string            `json:"name"`
 	UID    types.UID         `json:"uid"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// CIDRs are the ranges of its Pods, sorted. Without Pods there may be none.
+	// CIDRs are the ranges of its Pods, sorted. They are empty while its cluster serves no Subnet of it.
 	CIDRs []string `json:"cidrs,omitempty"`
 }
 
