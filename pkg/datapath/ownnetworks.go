@@ -129,7 +129,12 @@ func (t *ownTables) services(r *derive.Reader, pod Pod, place tenant.Place) (has
 
 // takenOf returns the first range that has one of a Pod's addresses.
 func takenOf(ranges []netip.Prefix, ips []netip.Addr) (netip.Prefix, bool) {
-	at := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return slices.ContainsFunc(ips, p.Contains) })
+	return firstOf(ranges, func(p netip.Prefix) bool { return slices.ContainsFunc(ips, p.Contains) })
+}
+
+// firstOf returns the first range with a property.
+func firstOf(ranges []netip.Prefix, has func(netip.Prefix) bool) (netip.Prefix, bool) {
+	at := slices.IndexFunc(ranges, has)
 	if at < 0 {
 		return netip.Prefix{}, false
 	}

@@ -76,11 +76,7 @@ func (t *tenantTables) addFar(e *derive.Engine) {
 // VirtualNetwork of another cluster. Such a range has no flows.
 func (t *tenantTables) ownerOf(r *derive.Reader, p netip.Prefix) (netip.Prefix, bool) {
 	taken, _ := derive.Get(r, t.farTaken, Self)
-	at := slices.IndexFunc(taken, p.Overlaps)
-	if at < 0 {
-		return netip.Prefix{}, false
-	}
-	return taken[at], true
+	return firstOf(taken, p.Overlaps)
 }
 
 // IsFar reports whether packets go to a range of a VirtualNetwork of another cluster. Any goroutine may call it.
@@ -89,7 +85,8 @@ func (t *Tables) IsFar(p netip.Prefix) bool {
 		return false
 	}
 	taken, _ := t.tenants.farTaken.Get(Self)
-	return !slices.ContainsFunc(taken, p.Overlaps)
+	_, found := firstOf(taken, p.Overlaps)
+	return !found
 }
 
 // farOf returns the networks between clusters; none without Inputs.Remotes.
