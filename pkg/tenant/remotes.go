@@ -12,10 +12,11 @@ import (
 )
 
 // A VirtualNetwork of another cluster has ranges that its cluster, or a tenant there, has chosen. All networks share
-// one zone of connection tracking, so a network reaches no address of two owners. It is not joined with a VirtualNetwork
-// that has a range which overlaps Subnets of this cluster that the network reaches. Nor is it joined with two networks
-// whose ranges overlap: otherwise a tenant could take addresses of another one. All ranges of such a VirtualNetwork
-// are left out, since its packets have one number. The datapath leaves out ranges of Nodes, Services and clusters.
+// one zone of connection tracking, so a network reaches no address of two owners. It is not joined with a
+// VirtualNetwork that has a range which overlaps Subnets of this cluster that the network reaches. Nor is it joined
+// with two networks whose ranges overlap: otherwise a tenant could take addresses of another one. All ranges of such a
+// VirtualNetwork are left out, since its packets have one number. The datapath leaves out ranges of Nodes, Services
+// and clusters.
 
 // Remote are the networks whose packets pass between this cluster and another one, sorted.
 type Remote struct {
