@@ -117,6 +117,18 @@ func (w *world) until(t *testing.T, table *derive.Source[derive.Object, string],
 	t.Fatalf("the table holds %v, want %v; %+v", got, want, w.Status())
 }
 
+// untilStatus waits for the status of Gateways, which follows the rows.
+func (w *world) untilStatus(t *testing.T, want Status) {
+	t.Helper()
+	var got Status
+	for end := time.Now().Add(waitLimit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if got = w.Status()[1]; got == want {
+			return
+		}
+	}
+	t.Fatalf("the status is %+v, want %+v", got, want)
+}
+
 // TestFill fills sources from objects, in place of an API server.
 func TestFill(t *testing.T) {
 	e := derive.New()
@@ -301,9 +313,7 @@ func TestDefinitionComesAndGoes(t *testing.T) {
 	config := apiserver.Start(t)
 	w := newWorld(t, config)
 	w.until(t, w.configMaps, map[string]string{})
-	if s := w.Status()[1]; !s.Listed || !s.Absent || s.Waiting != "" {
-		t.Errorf("without a definition the status is %+v", s)
-	}
+	w.untilStatus(t, Status{Kind: "Gateway", Listed: true, Absent: true})
 	for _, ip := range []string{"192.0.2.1", "192.0.2.2"} {
 		definitions, err := envtest.InstallCRDs(config,
 			envtest.CRDInstallOptions{Paths: []string{crds}, MaxTime: waitLimit})
@@ -316,9 +326,7 @@ func TestDefinitionComesAndGoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.until(t, w.gateways, map[string]string{"default/n1": ip})
-		if s := w.Status()[1]; !s.Listed || s.Absent || s.Waiting != "" {
-			t.Errorf("with a definition the status is %+v", s)
-		}
+		w.untilStatus(t, Status{Kind: "Gateway", Listed: true})
 		apiserver.Uninstall(t, config, definitions)
 		w.until(t, w.gateways, map[string]string{})
 	}
