@@ -56,6 +56,9 @@ type VirtualNetwork struct {
 	Name   string            `json:"name"`
 	UID    types.UID         `json:"uid"`
 	Labels map[string]string `json:"labels,omitempty"`
+	// Requested is set if the cluster created it for a request of the central cluster. Earlier versions do not have the
+	// field, and ignore it.
+	Requested bool `json:"requested,omitempty"`
 	// CIDRs are the ranges of its Pods, sorted. They are empty while its cluster serves no Subnet of it.
 	CIDRs []string `json:"cidrs,omitempty"`
 }

@@ -93,6 +93,50 @@ type NamespaceReference struct {
 	UID types.UID `json:"uid"`
 }
 
+// NetworkRequest is a VirtualNetwork with Subnets that a cluster creates in one of its Namespaces.
+type NetworkRequest struct {
+	// Namespace of the VirtualNetwork and of its Subnets.
+	Namespace NamespaceOfCluster `json:"namespace"`
+	// Name of the VirtualNetwork.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// V4Subnet is its Subnet for IPv4.
+	// +optional
+	V4Subnet *RequestedSubnet `json:"v4Subnet,omitempty"`
+	// V6Subnet is its Subnet for IPv6.
+	// +optional
+	V6Subnet *RequestedSubnet `json:"v6Subnet,omitempty"`
+}
+
+// RequestedSubnet is a Subnet of a NetworkRequest.
+type RequestedSubnet struct {
+	// Name of the Subnet.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// CIDR is the range of addresses.
+	// +kubebuilder:validation:MaxLength=49
+	CIDR string `json:"cidr"`
+	// DefaultGateway is the next hop of Pods. Without one it is the first address of the range.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	DefaultGateway string `json:"defaultGateway,omitempty"`
+	// Ranges are the addresses that Pods get, unless a Pod requests one. Without ranges Pods get addresses of the whole
+	// range of the Subnet.
+	// +optional
+	// +kubebuilder:validation:MaxItems=20
+	Ranges []AddressRange `json:"ranges,omitempty"`
+}
+
+// AddressRange is a range of addresses.
+type AddressRange struct {
+	// From is its first address.
+	// +kubebuilder:validation:MaxLength=45
+	From string `json:"from"`
+	// To is its last address.
+	// +kubebuilder:validation:MaxLength=45
+	To string `json:"to"`
+}
+
 // TenantNetworkStatus is the state of a TenantNetwork. The leader's controller writes it.
 type TenantNetworkStatus struct {
 	// Number of the network between Nodes and clusters, from 1 to 16777215. It comes from the object's UID. Without a
@@ -114,6 +158,10 @@ type TenantNetworkStatus struct {
 	// Namespace. Then no Namespace is in the network.
 	// +optional
 	VirtualNetwork *VirtualNetworkReference `json:"virtualNetwork,omitempty"`
+	// Request is set for a VirtualNetwork that was created in a copy in the central cluster. The copy's cluster creates the
+	// VirtualNetwork and its Subnets in the copied Namespace.
+	// +optional
+	Request *NetworkRequest `json:"request,omitempty"`
 	// CIDRs are the ranges of the VirtualNetwork's Pods, sorted.
 	// +optional
 	// +kubebuilder:validation:MaxItems=4
