@@ -150,6 +150,12 @@ type Objects struct {
 	central *derive.Index[derive.Object, derive.Object, ClusterSetFacts] // Imports by the Namespace of a copy
 }
 
+// inCopy reports whether a Namespace is the copy of a Namespace of another cluster. That cluster serves its objects.
+func (o Objects) inCopy(namespace string, r *derive.Reader) bool {
+	f, _ := derive.Get(r, o.Namespaces, derive.Object{Name: namespace})
+	return f.Copy
+}
+
 // NewCluster adds the tables of a cluster. Its front doors are the label of Namespaces, TenantNetworkImports,
 // VirtualNetworks with Subnets, and VirtualNetworkRouters.
 func NewCluster(e *derive.Engine, o Objects) *Tables {
@@ -164,6 +170,9 @@ func NewCluster(e *derive.Engine, o Objects) *Tables {
 	t.subnets(e, o)
 	t.VirtualNetworkProblems = derive.NewTable(e, "virtual-network-problems",
 		func(k derive.Object, r *derive.Reader) (NetworkProblems, []problem.Problem) {
+			if o.inCopy(k.Namespace, r) {
+				return NetworkProblems{}, nil
+			}
 			if k.Name != contrailv4.DefaultPodNetwork {
 				ps, fails := v.problems(k, r, t.Subnets)
 				return NetworkProblems{ps, fails}, ps
@@ -214,7 +223,7 @@ func newRouters(e *derive.Engine, o Objects, v *virtualTables) *derive.Table[Nam
 		}, derive.KeysOfIndex(all))
 	t.counting = derive.NewTable(e, "counting-routers",
 		func(k derive.Object, r *derive.Reader) (f RouterFacts, _ []problem.Problem) {
-			if namespace, _ := derive.Get(r, o.Namespaces, derive.Object{Name: k.Namespace}); !namespace.Copy && t.counts(k, r) {
+			if !o.inCopy(k.Namespace, r) && t.counts(k, r) {
 				f, _ = derive.Get(r, o.Routers, k)
 			}
 			return f, nil

@@ -274,7 +274,9 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 			reserved = append(reserved, row.Value...)
 		}
 	}
-	rows := slices.Clone(derive.All(r, t.Subnets))
+	rows := slices.DeleteFunc(slices.Clone(derive.All(r, t.Subnets)), func(s derive.Row[derive.Object, SubnetFacts]) bool {
+		return t.inCopy(s.Key.Namespace, r)
+	})
 	there, leased := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, row := range rows {
 		there[row.Value.UID] = true
@@ -379,8 +381,11 @@ func (g Ranges) MeetsOther(p netip.Prefix, owner string) (string, bool) {
 	return "", false
 }
 
-// subnet returns a Subnet with its VirtualNetwork.
+// subnet returns a Subnet with its VirtualNetwork. A Subnet in the copy of a Namespace is served in another cluster.
 func (t *subnetTables) subnet(k derive.Object, r *derive.Reader) (Subnet, []problem.Problem) {
+	if t.inCopy(k.Namespace, r) {
+		return Subnet{}, nil
+	}
 	f, _ := derive.Get(r, t.Subnets, k)
 	object := problem.About("Subnet", k.Namespace, k.Name)
 	out, ps := Subnet{Range: f.Range, Pools: f.Pools}, problem.List(slices.Clone(f.Problems))

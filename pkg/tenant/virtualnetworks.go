@@ -190,6 +190,9 @@ func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name
 		})
 	t.oldest = derive.NewTable(e, "oldest-virtual-networks",
 		func(namespace derive.Name, r *derive.Reader) (out []derive.Object, _ []problem.Problem) {
+			if o.inCopy(string(namespace), r) { // their Pods are in another cluster
+				return nil, nil
+			}
 			rows := slices.Clone(derive.List(r, t.inSpace, namespace))
 			slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, VirtualNetworkFacts]) int {
 				return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))

@@ -105,6 +105,28 @@ func (w *virtualWorld) allow(texts string) {
 
 func words(ps []problem.Problem) string { return problem.List(ps).Observation() }
 
+// TestVirtualNetworkOfCopy has a VirtualNetwork with a Subnet in the copy of a Namespace. Another cluster serves it.
+func TestVirtualNetworkOfCopy(t *testing.T) {
+	w := newVirtualWorld()
+	w.namespaces.Set(derive.Object{Name: "a"}, NamespaceFacts{Copy: true})
+	w.network("a", "blue", 1, "s", "")
+	w.subnet("a", "s", 1, "10.0.1.0/24")
+	w.engine.Pass()
+	k := derive.Object{Namespace: "a", Name: "blue"}
+	s, _ := w.tables.Subnets.Get(derive.Object{Namespace: "a", Name: "s"})
+	n, _ := w.tables.VirtualNetworkProblems.Get(k)
+	_, network := w.tables.VirtualNetworks.Get(k)
+	if s.Served || network || len(s.Problems)+len(n.List) > 0 {
+		t.Errorf("it is served (%t, %t), or has problems: %s %s", s.Served, network, words(s.Problems), words(n.List))
+	}
+	w.namespaces.Set(derive.Object{Name: "a"}, NamespaceFacts{})
+	w.engine.Pass()
+	s, _ = w.tables.Subnets.Get(derive.Object{Namespace: "a", Name: "s"})
+	if _, network = w.tables.VirtualNetworks.Get(k); !s.Served || !network {
+		t.Error("it is not served once its Namespace is no copy")
+	}
+}
+
 // TestVirtualNetworkProblems has the states of Subnets and VirtualNetworks.
 func TestVirtualNetworkProblems(t *testing.T) {
 	for _, row := range []struct {
@@ -169,6 +191,11 @@ func TestVirtualNetworkProblems(t *testing.T) {
 				{prefixes("10.0.0.9/32")[0], "an address of Node node-2"}, {prefixes("10.0.2.0/24")[0], "the Pods of Node node-1"}})
 		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the network of Node node-1",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		{name: "it meets an older Subnet in the copy of a Namespace", serves: true, change: func(w *virtualWorld) {
+			w.namespaces.Set(derive.Object{Name: "b"}, NamespaceFacts{Copy: true})
+			w.network("b", "far", 0, "s", "")
+			w.subnet("b", "s", 0, "10.0.1.128/25")
+		}},
 		{name: "its own lease, and a cluster that joins later", change: func(w *virtualWorld) {
 			w.leases.Set(derive.Object{Name: "sn a/s"}, LeaseFacts{Range: Range{CIDR: prefixes("10.0.1.0/24")[0]}})
 			w.reserved.Set(derive.Object{Name: "west"}, []Reserved{{prefixes("10.0.0.0/16")[0], "the Pods of cluster west"}})

@@ -174,6 +174,7 @@ type subnetTables struct {
 	*subnetSources
 	tenants    *tenant.Tables
 	cluster    *derive.Table[derive.Name, state]
+	inCopy     func(derive.Object, *derive.Reader) bool // as of tables
 	byUID      *derive.Index[derive.Object, derive.Object, tenant.SubnetFacts]
 	claimants  *derive.Index[derive.Object, derive.Object, tenant.ReportFacts] // reports by VirtualNetwork
 	leaseSteps *derive.Table[derive.Object, leaseStep]
@@ -190,9 +191,9 @@ type leaseStep struct {
 }
 
 func newSubnetTables(e *derive.Engine, s *subnetSources, tenants *tenant.Tables,
-	cluster *derive.Table[derive.Name, state],
+	cluster *derive.Table[derive.Name, state], inCopy func(derive.Object, *derive.Reader) bool,
 ) *subnetTables {
-	t := &subnetTables{subnetSources: s, tenants: tenants, cluster: cluster}
+	t := &subnetTables{subnetSources: s, tenants: tenants, cluster: cluster, inCopy: inCopy}
 	t.byUID = derive.NewIndex(s.facts, "uid", func(_ derive.Object, f tenant.SubnetFacts) []derive.Object {
 		return []derive.Object{leaseOf(f.UID)}
 	})
@@ -247,8 +248,11 @@ func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, 
 	return leaseStep{Want: want, Due: !exists || !reflect.DeepEqual(want, have), Short: short}, nil
 }
 
-// step returns the status of a Subnet.
+// step returns the status of a Subnet. The leader's controller writes the status of one in a copy.
 func (t *subnetTables) step(k derive.Object, r *derive.Reader) (subnetStep, []problem.Problem) {
+	if t.inCopy(k, r) {
+		return subnetStep{}, nil
+	}
 	f, _ := derive.Get(r, t.statuses, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
 	s, _ := derive.Get(r, t.tenants.Subnets, k)

@@ -25,6 +25,7 @@ import (
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -176,6 +177,13 @@ func TestSubnets(t *testing.T) {
 	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"},
 		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.98.0.0/16"}}})
 
+	// Another cluster serves the objects of a copy, and the leader writes their states.
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "copy", Labels: map[string]string{
+		tenant.LabelCopy: "west"}}})
+	far, farNetwork := subnet("copy", "v4", "10.0.1.0/24"), network("copy", "blue", "v4", "")
+	create(far)
+	create(farNetwork)
+
 	// The VirtualNetwork is before its Subnets.
 	blue := network("a", "blue", "v4", "v6")
 	create(blue)
@@ -303,6 +311,10 @@ func TestSubnets(t *testing.T) {
 	}
 	expect(`true "v4" Success: `, networkState(network("shop", "blue", "", "")))
 	expect("0 1.17% Success: ", subnetState(subnet("shop", "blue-v4", "")))
+
+	expect("0  : ", subnetState(far))
+	expect("none", leaseOf(far))
+	expect(`false "" : `, networkState(farNetwork))
 
 	// The definitions refuse these.
 	second.Spec.CIDR = "10.0.2.0/24"

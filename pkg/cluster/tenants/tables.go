@@ -117,7 +117,7 @@ func newTables(namespace string) *tables {
 	t.cluster = derive.NewTable(t.engine, "cluster", t.state, derive.KeysOf(one))
 	t.networkSteps = derive.NewTable(t.engine, "network-steps", t.networkStep, derive.KeysOf(t.networks))
 	t.routerSteps = derive.NewTable(t.engine, "router-steps", t.routerStep, derive.KeysOf(t.routers))
-	t.subnets = newSubnetTables(t.engine, s, t.tenants, t.cluster)
+	t.subnets = newSubnetTables(t.engine, s, t.tenants, t.cluster, t.inCopy)
 	t.definitionSteps = derive.NewTable(t.engine, "definition-steps", t.definitionStep, derive.KeysOf(t.definitions))
 	return t
 }

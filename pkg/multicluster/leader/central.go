@@ -31,7 +31,7 @@ import (
 //
 //	kubemanagers, exports, members ─► managed ─► copies ─┬► steps of Namespaces, VirtualNetworks, TenantNetworks
 //	namespaces of the central cluster ─► live ◄──────────┤
-//	virtualnetworks ─► copied networks ◄─────────────────┘ (with Subnets)
+//	virtualnetworks ─► copied networks ◄─────────────────┘ (with Subnets, also these that the cluster is to create)
 //	live, virtualnetworks, routers ─► tenants ─► joins of networks (networks.go), steps of statuses
 type central struct {
 	on        bool                                 // the leader's cluster is the central one
@@ -42,6 +42,7 @@ type central struct {
 	managerStatus *derive.Source[derive.Object, writtenStatus[configplanev1alpha1.KubemanagerStatus]]
 	namespaces    *derive.Source[derive.Object, *centralNamespace]
 	virtual       *derive.Source[derive.Object, *centralNetwork]
+	subnets       *derive.Source[derive.Object, *centralSubnet]
 	routers       *derive.Source[derive.Object, tenant.RouterFacts]
 	routerStatus  *derive.Source[derive.Object, writtenStatus[contrailv4.Status]]
 
@@ -143,6 +144,7 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 			}, options...),
 		namespaces: watch.NewSource(k, "Namespaces", centralNamespaceFacts, options...),
 		virtual:    watch.NewSource(k, "VirtualNetworks", centralNetworkFacts, options...),
+		subnets:    watch.NewSource(k, "Subnets", centralSubnetFacts, options...),
 		routers:    watch.NewSource(k, "VirtualNetworkRouters", tenant.RouterFactsOf, options...),
 		routerStatus: watch.NewSource(k, "status of VirtualNetworkRouters",
 			func(v *contrailv4.VirtualNetworkRouter) writtenStatus[contrailv4.Status] {
@@ -214,7 +216,7 @@ func (c *central) addCopiedNetworks(e *derive.Engine) {
 		return nil
 	})
 	c.copiedNetworks = derive.NewTable(e, "copies of VirtualNetworks", c.copiedNetwork, derive.KeysOfIndex(listed),
-		derive.KeysOfIndex(there))
+		derive.KeysOfIndex(there), derive.KeysOfIndex(requestIndex(c.virtual)))
 	c.byNetwork = derive.NewIndex(c.copiedNetworks, "TenantNetwork",
 		func(k derive.Object, _ *copiedNetwork) []derive.Object {
 			return []derive.Object{{Name: networkName(k)}}
@@ -222,7 +224,7 @@ func (c *central) addCopiedNetworks(e *derive.Engine) {
 }
 
 // networkFacts returns the facts about a VirtualNetwork of a copy. The copy of a VirtualNetwork with Subnets serves, as
-// one with Subnets does. No Pod is in a VirtualNetwork that a user creates in a copy.
+// one with Subnets does, and so does one that its cluster is to create.
 func (c *central) networkFacts(k derive.Object, r *derive.Reader) (f tenant.VirtualNetworkFacts, _ []problem.Problem) {
 	n, _ := derive.Get(r, c.virtual, k)
 	if !c.isLive(k.Namespace, r) {
@@ -233,8 +235,12 @@ func (c *central) networkFacts(k derive.Object, r *derive.Reader) (f tenant.Virt
 	if k.Name == contrailv4.DefaultPodNetwork {
 		return f, nil
 	}
-	f.Problems = nil // of its spec, which nothing reads
-	if of, _ := derive.Get(r, c.copiedNetworks, k); of != nil && n.Copy && !n.Deleted {
+	of, _ := derive.Get(r, c.copiedNetworks, k)
+	requested := of != nil && of.Requests
+	if !requested {
+		f.Problems = nil // of its spec, which nothing reads
+	}
+	if of != nil && (n.Copy && !n.Deleted || requested) {
 		f.Subnets[0] = k.Name
 	}
 	return f, nil
@@ -266,9 +272,11 @@ func (c *copied) tenantNetwork(name string) derive.Object {
 	return derive.Object{Namespace: c.Area, Name: name}
 }
 
-// copiedNetwork is a VirtualNetwork of a member that has a copy.
+// copiedNetwork is a VirtualNetwork of a member that has a copy, or that the member is to create.
 type copiedNetwork struct {
 	Of *copied // its Namespace
+	// Requests is set if a user created it in the copy. It has no UID until its cluster has created it.
+	Requests bool
 	exportcheck.VirtualNetwork
 }
 
@@ -279,21 +287,28 @@ func (c *central) copiedNetwork(k derive.Object, r *derive.Reader) (*copiedNetwo
 	if of == nil {
 		return nil, nil
 	}
+	have, _ := derive.Get(r, c.virtual, k)
+	requests := have != nil && have.requests()
 	if of.Kept {
-		have, _ := derive.Get(r, c.virtual, k)
 		if have == nil || have.Deleted {
 			return nil, nil
 		}
 		cluster, namespace, name := have.copyOf()
-		if cluster != of.ClusterID || namespace != of.Name || name != k.Name {
+		if !requests && (cluster != of.ClusterID || namespace != of.Name || name != k.Name) {
 			return nil, nil
 		}
-		return &copiedNetwork{Of: of, VirtualNetwork: exportcheck.VirtualNetwork{Name: name}}, nil
+		return &copiedNetwork{Of: of, Requests: requests, VirtualNetwork: exportcheck.VirtualNetwork{Name: k.Name}}, nil
 	}
 	for _, n := range of.VirtualNetworks {
-		if n.Name == k.Name {
-			return &copiedNetwork{Of: of, VirtualNetwork: n}, nil
+		if n.Name == k.Name && n.Requested && !requests { // the cluster is about to delete it
+			return nil, nil
 		}
+		if n.Name == k.Name {
+			return &copiedNetwork{Of: of, Requests: n.Requested, VirtualNetwork: n}, nil
+		}
+	}
+	if requests {
+		return &copiedNetwork{Of: of, Requests: true, VirtualNetwork: exportcheck.VirtualNetwork{Name: k.Name}}, nil
 	}
 	return nil, nil
 }

@@ -159,7 +159,7 @@ func centralLinesIf(on bool, objects ...client.Object) []string {
 // isAround reports whether an object is outside of the Common Area.
 func isAround(o client.Object) bool {
 	switch o.(type) {
-	case *configplanev1alpha1.Kubemanager, *corev1.Namespace, *contrailv4.VirtualNetwork,
+	case *configplanev1alpha1.Kubemanager, *corev1.Namespace, *contrailv4.VirtualNetwork, *contrailv4.Subnet,
 		*contrailv4.VirtualNetworkRouter:
 		return true
 	}
@@ -181,7 +181,8 @@ func (t *tables) centralLines() (out []string) {
 		}
 	}
 	for kind, steps := range map[string]*derive.Table[derive.Object, statusStep]{
-		"Kubemanager": t.central.managerSteps, "router": t.central.routerSteps, "network": t.central.virtualStatus} {
+		"Kubemanager": t.central.managerSteps, "router": t.central.routerSteps, "network": t.central.virtualStatus,
+		"subnet": t.central.subnetSteps} {
 		for _, row := range steps.All() {
 			out = append(out, kind+" "+keyName(row.Key)+" "+row.Value.Status)
 		}
@@ -196,6 +197,14 @@ func (t *tables) centralLines() (out []string) {
 		}
 		if of := row.Value.Status.VirtualNetwork; of != nil {
 			line += fmt.Sprintf(" network %s %s %v", of.Name, of.UID, row.Value.Status.CIDRs)
+		}
+		if q := row.Value.Status.Request; q != nil {
+			line += fmt.Sprintf(" requests %s/%s/%s %s", q.Namespace.ClusterID, q.Namespace.Name, q.Name, q.Namespace.UID)
+			for _, subnet := range []*tombolov1alpha1.RequestedSubnet{q.V4Subnet, q.V6Subnet} {
+				if subnet != nil {
+					line += fmt.Sprintf(" %+v", *subnet)
+				}
+			}
 		}
 		for _, j := range row.Value.Status.Joined {
 			line += fmt.Sprintf(" joined with %s in %v", j.Name, j.ClusterIDs)
@@ -327,8 +336,10 @@ func TestCentral(t *testing.T) {
 				`10.11.0.0/16`, `spec.podV6Subnet: \"ten\" is no range`, `"state":"Warning"`}, "serviceV4Subnet"},
 		{"a VirtualNetwork with a range", with(&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: east,
 			Name: "vn2"}, Spec: contrailv4.VirtualNetworkSpec{V4SubnetReference: &contrailv4.ResourceReference{Name: "s"}}}),
-			[]string{`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"metadata.name: no Pod of cluster east is in it`},
-			"km-e-east-a/vn2 joined"},
+			[]string{"create TenantNetwork km-e-east-a.vn2"}, "Namespace km"},
+		{"a VirtualNetwork without a Subnet", with(&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: east,
+			Name: "vn2"}}), []string{`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"spec.v4SubnetReference: it ` +
+			`names no Subnet, so no Pod of cluster east is in it`}, "vn2 joined"},
 		{"objects outside of copies", []client.Object{router("shop", "r1", "mesh", "", ""),
 			&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "blue"}}}, nil, "shop"},
 	} {
@@ -440,7 +451,7 @@ func TestCentralVirtualNetworks(t *testing.T) {
 			"TenantNetwork km-e-east-a.blue"},
 		{"a user's VirtualNetwork of another name", of(old, young, lists(blue, red), slice(&contrailv4.VirtualNetwork{
 			ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "green"}})), []string{
-			"create the VirtualNetwork in Namespace a of the cluster"}, "delete"},
+			"it names no Subnet, so no Pod of cluster east is in it"}, "delete"},
 		{"a user's TenantNetwork", of(old[:1], slice(taken), lists(blue, red)), []string{
 			"TenantNetwork area/km-e-east-a.blue has its name"}, "of east/a uid-east-a network"},
 		{"a spec in a copy", of(specified, young, lists(blue, red)), []string{"spec: it is stored and has no effect"},
@@ -487,6 +498,135 @@ func TestCentralVirtualNetworks(t *testing.T) {
 			"169.254.0.0/16 contains addresses that are never routed"}, "joined with km-e-east-a.blue"},
 	} {
 		t.Run(row.name, func(t *testing.T) { expectLines(t, centralLines(row.objects...), row.want, row.none) })
+	}
+}
+
+// requestedNetwork adds a VirtualNetwork to the first Namespace of a member's list: one that the member has created for a
+// request.
+func requestedNetwork(re *mcv1alpha1.ResourceExport, name string, ranges ...string) *mcv1alpha1.ResourceExport {
+	list, err := exportcheck.ReadNamespaces(withNetwork(re, name, ranges...).Spec.Raw.Data)
+	if err != nil {
+		panic(err)
+	}
+	for i := range list.Namespaces[0].VirtualNetworks {
+		if n := &list.Namespaces[0].VirtualNetworks[i]; n.Name == name {
+			n.Requested = true
+		}
+	}
+	return listOf(re.Spec.ClusterID, list)
+}
+
+// TestCentralRequests has VirtualNetworks that users create in copies, which the clusters of the copies create.
+func TestCentralRequests(t *testing.T) {
+	const east, west = "km-e-east-a", "km-w-west-b"
+	const v4, v6 = "10.70.0.0/24", "fd00:70::/64"
+	slice := func(list ...client.Object) []client.Object { return list }
+	of := func(list ...[]client.Object) []client.Object {
+		return slices.Concat(append(list, present(east, "east", "a"), present(west, "west", "b"), slice(
+			manager("km-e", "east", 2), manager("km-w", "west", 1), listed("west", "b"),
+			router(east, "r1", "mesh", "r2", "west-b"), router(west, "r2", "mesh", "r1", "east-a")))...)
+	}
+	user := func(change func(*contrailv4.VirtualNetwork)) client.Object {
+		n := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: "vn2", UID: "uid of vn2",
+			Labels: map[string]string{"net": "vn2"}}, Spec: contrailv4.VirtualNetworkSpec{
+			V4SubnetReference: &contrailv4.ResourceReference{Kind: "Subnet", Name: "s4"}}}
+		if change != nil {
+			change(n)
+		}
+		return n
+	}
+	dual := func(n *contrailv4.VirtualNetwork) { n.Spec.V6SubnetReference = &contrailv4.ResourceReference{Name: "s6"} }
+	subnet := func(name, cidr string, ranges ...contrailv4.IPRange) client.Object {
+		s := &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: name, UID: types.UID("uid of " + name)},
+			Spec: contrailv4.SubnetSpec{CIDR: cidr}}
+		if len(ranges) > 0 {
+			s.Spec.Ranges = []contrailv4.SubnetRange{{IPRanges: ranges}}
+		}
+		return s
+	}
+	made := func(age int, cidrs ...string) []client.Object { // the TenantNetwork
+		return presentNetwork(east, "east", "a", "vn2", age, cidrs...)[1:]
+	}
+	requested := made(1)
+	requested[0].(*tombolov1alpha1.TenantNetwork).Status = tombolov1alpha1.TenantNetworkStatus{}
+	kept := made(1)
+	kept[0].(*tombolov1alpha1.TenantNetwork).Status.Request = &tombolov1alpha1.NetworkRequest{Name: "vn2"}
+	terminating := user(func(n *contrailv4.VirtualNetwork) {
+		n.DeletionTimestamp, n.Finalizers = &metav1.Time{Time: noon}, []string{"x"}
+	})
+	created := requestedNetwork(listed("east", "a"), "vn2", v4)
+	var many []contrailv4.IPRange
+	for range maxRequestedRanges + 1 {
+		many = append(many, contrailv4.IPRange{From: "10.70.0.8", To: "10.70.0.9"})
+	}
+	for _, row := range []struct {
+		name    string
+		objects []client.Object
+		want    []string
+		none    string // no line has it
+	}{
+		{"created in the copy", of(slice(user(nil), subnet("s4", v4), listed("east", "a"))), []string{
+			"create TenantNetwork km-e-east-a.vn2", `subnet km-e-east-a/s4 {"observation":"metadata.name: cluster east gives no ` +
+				"addresses of it: look at Subnet a/s4 there"}, "VirtualNetwork km-e-east-a/vn2"},
+		{"with a TenantNetwork", of(requested, slice(user(dual), subnet("s4", v4, contrailv4.IPRange{From: "10.70.0.8",
+			To: "10.70.0.9"}), subnet("s6", v6), listed("east", "a"))), []string{
+			"TenantNetwork km-e-east-a.vn2 requests east/a/vn2 uid-east-a {Name:s4 CIDR:10.70.0.0/24 DefaultGateway: " +
+				"Ranges:[{From:10.70.0.8 To:10.70.0.9}]} {Name:s6 CIDR:fd00:70::/64 DefaultGateway: Ranges:[]}",
+			`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"metadata.name: there is no VirtualNetwork a/vn2 of ` +
+				`cluster east yet`, `"state":"Warning"`}, "km-e-east-a.vn2 of"},
+		{"its cluster has created it", of(made(1, v4), slice(user(nil), subnet("s4", v4), created)), []string{
+			"TenantNetwork km-e-east-a.vn2 of east/a uid-east-a network vn2 uid-east-a-vn2 [10.70.0.0/24] requests " +
+				"east/a/vn2 uid-east-a {Name:s4", "joined with km-w-west-b in [west]",
+			`network km-e-east-a/vn2 {"ipFamilies":"v4","observation":"","state":"Success","virtualNetworkNetworkId":`,
+			`subnet km-e-east-a/s4 {"observation":"","state":"Success"}`}, "Failure"},
+		{"the other cluster gets its range", of(made(1, v4), slice(user(nil), subnet("s4", v4), created)), []string{
+			"TenantNetwork km-w-west-b of west/b uid-west-b joined with km-e-east-a in [east] joined with km-e-east-a.vn2 in " +
+				"[east] at [10.70.0.0/24]"}, "delete"},
+		{"routers select it by its labels here", of(made(1, v4), slice(user(func(n *contrailv4.VirtualNetwork) {
+			n.Labels = map[string]string{"vn": "x"}
+		}), subnet("s4", v4), created, func() client.Object {
+			v := router(east, "r3", "mesh", "r2", "west-b")
+			v.Spec.VirtualNetworkSelector.MatchLabels = map[string]string{"vn": "x"}
+			return v
+		}())), []string{"router km-e-east-a/r3"}, `r3 {"observation":"spec.virtualNetworkSelector`},
+		{"without addresses", of(made(1), slice(user(nil), subnet("s4", v4), requestedNetwork(listed("east", "a"), "vn2"))),
+			[]string{"VirtualNetwork a/vn2 of cluster east gives no addresses: look at its observation"}, "at ["},
+		{"the member has one of this name", of(slice(user(nil), subnet("s4", v4), withNetwork(listed("east", "a"), "vn2",
+			v4))), []string{`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"metadata.name: it is no copy, so ` +
+			"VirtualNetwork a/vn2 of cluster east has no copy", `"state":"Failure"`}, "TenantNetwork km-e-east-a.vn2"},
+		{"deleted in the copy", of(made(1, v4), slice(created)), []string{"delete TenantNetwork km-e-east-a.vn2"},
+			"VirtualNetwork km-e-east-a/vn2"},
+		{"terminating in the copy", of(made(1, v4), slice(terminating, subnet("s4", v4), created)), []string{
+			"delete TenantNetwork km-e-east-a.vn2"}, "requests"},
+		{"without its Subnet", of(requested, slice(user(nil), listed("east", "a"))), []string{
+			`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"spec.v4SubnetReference: Subnet s4 is not in this ` +
+				`Namespace: create it`, `"state":"Failure"`}, "requests"},
+		{"a Subnet of the other version", of(requested, slice(user(nil), subnet("s4", v6), listed("east", "a"))), []string{
+			"Subnet s4 has addresses of the other version of IP"}, "requests"},
+		{"a Subnet that is not valid", of(requested, slice(user(nil), subnet("s4", "ten"), listed("east", "a"))), []string{
+			"Subnet s4 gives no addresses: look at its observation", `subnet km-e-east-a/s4 {"observation":"spec.cidr:`,
+			`"state":"Failure"`}, "requests"},
+		{"one Subnet of two", of(requested, slice(user(dual), subnet("s6", v6), listed("east", "a"))), []string{
+			"requests east/a/vn2 uid-east-a {Name:s6", "Subnet s4 is not in this Namespace"}, "{Name:s4"},
+		{"a Subnet that no VirtualNetwork names", of(slice(subnet("s4", v4), listed("east", "a"))), []string{
+			"no VirtualNetwork of this Namespace has it"}, "TenantNetwork km-e-east-a.vn2"},
+		{"too many ranges", of(requested, slice(user(nil), subnet("s4", v4, many...), listed("east", "a"))), []string{
+			"ranges after the first 50 are left out"}, strings.Repeat(" {From:10.70.0.8 To:10.70.0.9}", maxRequestedRanges)},
+		{"for first interfaces", of(requested, slice(user(func(n *contrailv4.VirtualNetwork) { n.Spec.PodNetwork = true }),
+			subnet("s4", v4), listed("east", "a"))), []string{"spec.podNetwork: it is stored and has no effect", "requests east"},
+			"Failure"},
+		{"the list is not known", of(kept, slice(user(nil), subnet("s4", v4))), []string{
+			"TenantNetwork km-e-east-a.vn2 of east/a uid-east-a network vn2 uid-east-a-vn2 [] requests //vn2",
+			"it is kept, and joins nothing"}, "delete"},
+		{"outside of copies", of(slice(&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "vn2"},
+			Spec: contrailv4.VirtualNetworkSpec{V4SubnetReference: &contrailv4.ResourceReference{Name: "s4"}}},
+			&contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s4"},
+				Spec: contrailv4.SubnetSpec{CIDR: v4}}, listed("east", "a"))), []string{"TenantNetwork km-e-east-a of"}, "shop"},
+	} {
+		t.Run(row.name, func(t *testing.T) { expectLines(t, centralLines(row.objects...), row.want, row.none) })
+	}
+	if have := centralLinesIf(false, of(kept, slice(user(nil), subnet("s4", v4), listed("east", "a")))...); len(have) > 0 {
+		t.Errorf("a leader whose cluster is not the central one writes %q", have)
 	}
 }
 
@@ -687,6 +827,39 @@ func TestCentralWithRealAPIServer(t *testing.T) {
 		return c.Get(ctx, client.ObjectKey{Namespace: "area", Name: "km-w-west-b"}, n) == nil && len(n.Status.Joined) == 2 &&
 			n.Status.Joined[1].Name == ofBlue.Name && slices.Equal(n.Status.Joined[1].CIDRs, ofBlue.Status.CIDRs)
 	})
+	request := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "km-e-east-a", Name: "vn2"},
+		Spec: contrailv4.VirtualNetworkSpec{V4SubnetReference: &contrailv4.ResourceReference{Kind: "Subnet", Name: "s2"}}}
+	create(request)
+	subnet := &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: "km-e-east-a", Name: "s2"},
+		Spec: contrailv4.SubnetSpec{CIDR: "10.70.0.0/24"}}
+	create(subnet)
+	within(t, "a VirtualNetwork that is requested", func(ctx context.Context) bool {
+		n := &tombolov1alpha1.TenantNetwork{}
+		return c.Get(ctx, client.ObjectKey{Namespace: "area", Name: "km-e-east-a.vn2"}, n) == nil &&
+			n.Status.Request != nil && n.Status.Request.V4Subnet.CIDR == "10.70.0.0/24" && n.Status.Namespace == nil &&
+			c.Get(ctx, client.ObjectKeyFromObject(subnet), subnet) == nil && subnet.Status.State == "Warning" &&
+			c.Get(ctx, client.ObjectKeyFromObject(request), request) == nil && request.Status.State == "Warning"
+	})
+	change("the member creates it", requestedNetwork(withNetwork(listed("east", "a"), "blue", "10.50.0.0/24"), "vn2",
+		"10.70.0.0/24"))
+	within(t, "the VirtualNetwork that was requested", func(ctx context.Context) bool {
+		n := &tombolov1alpha1.TenantNetwork{}
+		return c.Get(ctx, client.ObjectKey{Namespace: "area", Name: "km-e-east-a.vn2"}, n) == nil &&
+			n.Status.VirtualNetwork != nil && slices.Equal(n.Status.CIDRs, []string{"10.70.0.0/24"}) &&
+			c.Get(ctx, client.ObjectKeyFromObject(subnet), subnet) == nil && subnet.Status.State == "Success" &&
+			c.Get(ctx, client.ObjectKeyFromObject(request), request) == nil && request.Status.State == "Success" &&
+			request.Status.VirtualNetworkNetworkID == int64(n.Status.Number)
+	})
+	for _, o := range []client.Object{request, subnet} {
+		if err := c.Delete(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(t, "the request ends", func(ctx context.Context) bool {
+		return apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Namespace: "area", Name: "km-e-east-a.vn2"},
+			&tombolov1alpha1.TenantNetwork{})) && apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(request), request))
+	})
+
 	users := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "km-e-east-a", Name: "users"}}
 	create(users)
 	within(t, "a user's VirtualNetwork", func(ctx context.Context) bool {

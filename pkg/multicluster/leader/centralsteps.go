@@ -31,11 +31,13 @@ type centralSteps struct {
 	crowded  *derive.Table[derive.Name, bool] // clusters with too many copies, also these that terminate
 	crammed  *derive.Table[derive.Name, bool] // the same of copies of VirtualNetworks
 
+	bySubnet       *derive.Index[derive.Object, derive.Object, *centralNetwork] // VirtualNetworks by the Subnets they name
 	managerSteps   *derive.Table[derive.Object, statusStep]
 	namespaceSteps *derive.Table[derive.Object, *copyStep]
 	virtualSteps   *derive.Table[derive.Object, *copyStep]
 	tenantSteps    *derive.Table[derive.Object, tenantStep]
 	virtualStatus  *derive.Table[derive.Object, statusStep]
+	subnetSteps    *derive.Table[derive.Object, statusStep]
 	routerSteps    *derive.Table[derive.Object, statusStep]
 }
 
@@ -82,6 +84,15 @@ func newCentralSteps(e *derive.Engine, c *central, n *networks) *centralSteps {
 	s.tenantSteps = derive.NewTable(e, "steps of TenantNetworks of copies", s.tenantStep, derive.KeysOf(n.networks),
 		derive.KeysOfIndex(made), derive.KeysOfIndex(madeNetworks))
 	s.virtualStatus = derive.NewTable(e, "status steps of VirtualNetworks", s.virtualStatusStep, derive.KeysOf(c.virtual))
+	s.bySubnet = derive.NewIndex(c.virtual, "Subnet", func(k derive.Object, n *centralNetwork) (out []derive.Object) {
+		for _, name := range n.Subnets {
+			if name != "" {
+				out = append(out, derive.Object{Namespace: k.Namespace, Name: name})
+			}
+		}
+		return out
+	})
+	s.subnetSteps = derive.NewTable(e, "status steps of Subnets", s.subnetStep, derive.KeysOf(c.subnets))
 	s.routerSteps = derive.NewTable(e, "status steps of routers", s.routerStep, derive.KeysOf(c.routers))
 	return s
 }
@@ -312,7 +323,7 @@ func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep
 	have, _ := derive.Get(r, s.networks.networks, k)
 	of := s.ofTenantNetwork(k, r)
 	wanted := of != nil && s.isLive(of.Key.Namespace, r)
-	if wanted && of.Virtual != nil { // the copy is made first, unless an object of a user has its name
+	if wanted && of.Virtual != nil && !of.Virtual.Requests { // the copy is made first, unless a user's object has its name
 		object, _ := derive.Get(r, s.virtual, of.Key)
 		wanted = object == nil && have != nil || object != nil && object.Copy
 	}
@@ -321,9 +332,8 @@ func (s *centralSteps) tenantStep(k derive.Object, r *derive.Reader) (tenantStep
 		return tenantStep{Verb: create, Group: of.ClusterID}, nil
 	case !wanted && have != nil && have.Copy:
 		step := tenantStep{Verb: remove, UID: have.UID}
-		if status, _ := derive.Get(r, s.networks.networkStatus, k); status.Status.Namespace != nil {
-			step.Group = status.Status.Namespace.ClusterID
-		}
+		status, _ := derive.Get(r, s.networks.networkStatus, k)
+		step.Group = clusterOf(status.Status)
 		return step, nil
 	}
 	return tenantStep{}, nil
@@ -355,9 +365,9 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 			return statusStep{}, nil
 		}
 		fails = true
-		ps.Add(about, "metadata.name", reasonManagerNotServed, "no Pod of cluster "+of.ClusterID+" is in it: create the "+
-			"VirtualNetwork in Namespace "+of.Name+" of the cluster, which gives it a copy here")
-	case virtual != nil && !have.Copy:
+		ps.Add(about, "spec.v4SubnetReference", reasonManagerNotServed, "it names no Subnet, so no Pod of cluster "+
+			of.ClusterID+" is in it: create a Subnet in this Namespace, and name it here or in v6SubnetReference")
+	case virtual != nil && !have.Copy && !virtual.Requests:
 		fails = true
 		ps.Add(about, "metadata.name", reasonNameTaken, "it is no copy, so VirtualNetwork "+of.Name+"/"+k.Name+" of cluster "+
 			of.ClusterID+" has no copy, and joins nothing: delete it")
@@ -377,6 +387,9 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 	default:
 		if virtual != nil {
 			families = s.rangesStatus(about, network, have, r, &ps)
+			if virtual.Requests {
+				fails = s.requestStatus(k, virtual, r, &ps)
+			}
 		}
 		want.VirtualNetworkNetworkID, want.IPFamilies = int64(number), families
 	}
@@ -405,7 +418,7 @@ func (s *centralSteps) rangesStatus(about problem.Object, network derive.Object,
 	for _, refused := range ranges.Refused {
 		ps.Add(about, "metadata.name", refused.Reason, "it is joined with nothing: "+refused.Words)
 	}
-	if have.Specified {
+	if have.Copy && have.Specified {
 		ps.Add(about, "spec", reasonManagerNotServed, "it is stored and has no effect: remove it, and change the "+
 			"VirtualNetwork in the member")
 	}
@@ -462,6 +475,7 @@ func (w *writer) watchCentral(s *centralSteps) {
 	offer(s.virtualSteps, w, (*writer).virtualOffer)
 	offer(s.tenantSteps, w, (*writer).tenantOffer)
 	offer(s.virtualStatus, w, (*writer).virtualStatusOffer)
+	offer(s.subnetSteps, w, (*writer).subnetOffer)
 	offer(s.routerSteps, w, (*writer).routerOffer)
 }
 
@@ -472,6 +486,7 @@ func (w *writer) centralAgain(s *centralSteps) {
 	offerAll(s.virtualSteps, w, (*writer).virtualOffer)
 	offerAll(s.tenantSteps, w, (*writer).tenantOffer)
 	offerAll(s.virtualStatus, w, (*writer).virtualStatusOffer)
+	offerAll(s.subnetSteps, w, (*writer).subnetOffer)
 	offerAll(s.routerSteps, w, (*writer).routerOffer)
 }
 
@@ -481,6 +496,10 @@ func (w *writer) managerOffer(key derive.Object, s statusStep) retry.Offer {
 
 func (w *writer) virtualStatusOffer(key derive.Object, s statusStep) retry.Offer {
 	return w.patchStatus("VirtualNetwork", "status of VirtualNetwork", key, &contrailv4.VirtualNetwork{}, s)
+}
+
+func (w *writer) subnetOffer(key derive.Object, s statusStep) retry.Offer {
+	return w.patchStatus("Subnet", "status of Subnet", key, &contrailv4.Subnet{}, s)
 }
 
 func (w *writer) routerOffer(key derive.Object, s statusStep) retry.Offer {

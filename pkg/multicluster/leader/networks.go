@@ -184,6 +184,17 @@ func (n *network) members(k derive.Object) []networkMember {
 	return n.Members
 }
 
+// clusterOf returns the ID of the cluster that a network of a copy is for, or "".
+func clusterOf(s tombolov1alpha1.TenantNetworkStatus) string {
+	switch {
+	case s.Namespace != nil:
+		return s.Namespace.ClusterID
+	case s.Request != nil:
+		return s.Request.Namespace.ClusterID
+	}
+	return ""
+}
+
 // copyOf returns what a network is made for in the central cluster, or nil.
 func (t *networks) copyOf(k derive.Object, n *network, r *derive.Reader) *networkOwner {
 	if !n.Copy {
@@ -318,7 +329,7 @@ func (t *networks) joinsOf(k derive.Object, r *derive.Reader) (*joins, []problem
 func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alpha1.TenantNetwork, []problem.Problem) {
 	n, _ := derive.Get(r, t.networks, k)
 	have, _ := derive.Get(r, t.networkStatus, k)
-	if n.Copy && have.Status.Namespace != nil && !t.central.on {
+	if n.Copy && clusterOf(have.Status) != "" && !t.central.on {
 		return nil, nil // it stays as it is while the leader's cluster is not the central one
 	}
 	number, numbered := derive.Get(r, t.numbers, k)
@@ -335,14 +346,18 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 	}
 	ranges, _ := derive.Get(r, t.ranges, k)
 	want.CIDRs = ranges.CIDRs
-	if of := t.copyOf(k, n, r); of != nil && of.Kept {
+	switch of := t.copyOf(k, n, r); {
+	case of != nil && of.Kept:
 		want.Namespace, want.VirtualNetwork = have.Status.Namespace, have.Status.VirtualNetwork
-	} else if of != nil {
-		if of.Virtual != nil {
+		want.Request = have.Status.Request
+	case of != nil && of.Virtual == nil:
+		want.Namespace = of.ofCluster()
+	case of != nil:
+		want.Request = t.central.requestOf(of, r)
+		if of.Virtual.UID != "" { // its cluster has created it
+			want.Namespace = of.ofCluster()
 			want.VirtualNetwork = &tombolov1alpha1.VirtualNetworkReference{Name: of.Virtual.Name, UID: of.Virtual.UID}
 		}
-		want.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: of.ClusterID,
-			NamespaceReference: tombolov1alpha1.NamespaceReference{Name: of.Name, UID: of.UID}}
 	}
 	if n.ofVirtual(k) && len(n.Members) > 0 {
 		ps.Add(about, "spec.members", reasonManagerNotServed, "they are stored and have no effect, since the network is "+
@@ -396,8 +411,8 @@ func metaOf(k derive.Object, uid types.UID, version string) metav1.ObjectMeta {
 // networkOffer writes the status of a TenantNetwork, for which traffic waits.
 func (w *writer) networkOffer(key derive.Object, want *tombolov1alpha1.TenantNetwork) retry.Offer {
 	group := ""
-	if want != nil && want.Status.Namespace != nil {
-		group = want.Status.Namespace.ClusterID
+	if want != nil {
+		group = clusterOf(want.Status)
 	}
 	return w.offer("TenantNetwork", key, group, updateStatus, statusField, w.statusOf(want, want == nil))
 }

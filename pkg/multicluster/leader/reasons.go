@@ -158,6 +158,18 @@ var (
 		Remedy: "Delete the object and create it again, and it gets another number.",
 	})
 
+	reasonNoSubnet = reasons.New(reasons.Row{
+		Name: "NoSubnet", Objects: "VirtualNetwork of a copy", Shown: reasons.Condition, Level: reasons.Error,
+		Cause:  "It was created in the copy, and a Subnet that it names is missing, or gives no addresses.",
+		Remedy: "Create the Subnet in the copy, or correct the name.",
+	})
+
+	reasonNotCreated = reasons.New(reasons.Row{
+		Name: "NotCreated", Objects: "VirtualNetwork and Subnet of a copy", Shown: reasons.Condition, Level: reasons.Warning,
+		Cause:  "It was created in the copy, and its cluster has not created it in the Namespace, or gives no addresses of it.",
+		Remedy: "Follow the message. Look at the object of this name in the cluster, and at the Events of its ClusterSet.",
+	})
+
 	reasonOverlappingRange = reasons.New(reasons.Row{
 		Name: "OverlappingRange", Objects: "VirtualNetwork of a copy", Shown: reasons.Condition, Level: reasons.Error,
 		Cause:  "A cluster or another VirtualNetwork has addresses of its range. It is joined with nothing.",

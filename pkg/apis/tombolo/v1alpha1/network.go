@@ -123,7 +123,7 @@ type RequestedSubnet struct {
 	// Ranges are the addresses that Pods get, unless a Pod requests one. Without ranges Pods get addresses of the whole
 	// range of the Subnet.
 	// +optional
-	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:MaxItems=50
 	Ranges []AddressRange `json:"ranges,omitempty"`
 }
 
