@@ -129,25 +129,28 @@ func (d *demo) central(ctx context.Context) error {
 	return d.notCentral(ctx, pods)
 }
 
-// farNetwork is a VirtualNetwork of a member's Namespace, with ranges of its own.
+// farIn are the Namespaces of the central cluster where users create the VirtualNetworks, by the member.
+var farIn = map[string]string{"north": "ns1", "east": copies["east"]}
+
+// farNetwork is a VirtualNetwork with ranges of its own.
 const farNetwork = `
 apiVersion: core.contrail.juniper.net/v4
 kind: Subnet
-metadata: {namespace: ns1, name: vn1-v4}
+metadata: {namespace: %[2]s, name: vn1-v4}
 spec: {cidr: 10.6%[1]d.0.0/24}
 ---
 apiVersion: core.contrail.juniper.net/v4
 kind: Subnet
-metadata: {namespace: ns1, name: vn1-v6}
+metadata: {namespace: %[2]s, name: vn1-v6}
 spec: {cidr: "fd6%[1]d::/64"}
 ---
 apiVersion: core.contrail.juniper.net/v4
 kind: VirtualNetwork
-metadata: {namespace: ns1, name: vn1, labels: {vn: vn1}}
+metadata: {namespace: %[2]s, name: vn1, labels: {vn: vn1}}
 spec: {v4SubnetReference: {name: vn1-v4}, v6SubnetReference: {name: vn1-v6}}
 `
 
-// farRouter is a router in a copy. It joins VirtualNetwork vn1 of the Namespace with vn1 of the other cluster.
+// farRouter is a router beside the VirtualNetwork. It joins vn1 with vn1 of the other cluster.
 const farRouter = `
 apiVersion: core.contrail.juniper.net/v4
 kind: VirtualNetworkRouter
@@ -158,28 +161,30 @@ spec:
   import:
     virtualNetworkRouters:
       - virtualNetworkRouterSelector: {matchLabels: {vnr: far}}
-        namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[2]s}}
+        namespaceSelector: {matchLabels: {ns: %[2]s-ns1}}
 `
 
-// farPod has a further interface in VirtualNetwork vn1.
+// farPod has a further interface in VirtualNetwork vn1. It names the Namespace of the central cluster.
 const farPod = `
 apiVersion: v1
 kind: Pod
-metadata: {namespace: ns1, name: far, annotations: {k8s.v1.cni.cncf.io/networks: vn1}}
+metadata: {namespace: ns1, name: far, annotations: {k8s.v1.cni.cncf.io/networks: %s/vn1}}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
   containers: [{name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [serve]}]
 `
 
-// farNetworks shows VirtualNetworks of two clusters, which routers in the central cluster join. Pods have further
-// interfaces in them, and see each other's addresses. When a router goes, they do not reach each other any more.
+// farNetworks shows VirtualNetworks of two clusters, in the order of the guide of Contrail CN2. Users create them in the
+// central cluster, and routers there join them: in Namespace ns1 of the central cluster itself, and in the copy of ns1 of
+// east. Pods have further interfaces in them, and see each other's addresses. When a router goes, they do not reach each
+// other any more.
 func (d *demo) farNetworks(ctx context.Context) error {
-	section("VirtualNetworks of north and east, joined by routers in north")
+	section("VirtualNetworks of north and east, created and joined in north")
 	for i, c := range sides {
-		manifest := fmt.Sprintf(farNetwork, i)
-		fmt.Printf("-- %s: %s\n\n", c, strings.TrimSpace(manifest))
-		if err := d.world.Apply(ctx, c, manifest); err != nil {
+		manifest := fmt.Sprintf(farNetwork, i, farIn[c])
+		fmt.Print(strings.TrimSpace(manifest) + "\n\n")
+		if err := d.world.Apply(ctx, "north", manifest); err != nil {
 			return err
 		}
 	}
@@ -189,7 +194,7 @@ func (d *demo) farNetworks(ctx context.Context) error {
 		}
 	}
 	for i, c := range sides {
-		manifest := fmt.Sprintf(farRouter, copies[c], copies[sides[1-i]])
+		manifest := fmt.Sprintf(farRouter, farIn[c], sides[1-i])
 		fmt.Print(strings.TrimSpace(manifest) + "\n\n")
 		if err := d.world.Apply(ctx, "north", manifest); err != nil {
 			return err
@@ -228,7 +233,7 @@ func (d *demo) farPod(ctx context.Context, p *tenantPod) error {
 	}); err != nil {
 		return err
 	}
-	if err := d.world.Apply(ctx, p.cluster, fmt.Sprintf(farPod, p.node)); err != nil {
+	if err := d.world.Apply(ctx, p.cluster, fmt.Sprintf(farPod, farIn[p.cluster], p.node)); err != nil {
 		return err
 	}
 	if out, err := d.world.Kubectl(ctx, p.cluster, "wait", "--for=condition=Ready", "pod/"+p.name, "-n", p.namespace,
