@@ -105,7 +105,7 @@ func (w *centralWalk) list(cluster string) *mcv1alpha1.ResourceExport {
 			if w.rand.IntN(3) == 0 {
 				continue
 			}
-			one := exportcheck.VirtualNetwork{Name: network, UID: types.UID(w.pick("u", "v")),
+			one := exportcheck.VirtualNetwork{Name: network, UID: types.UID(w.pick("u", "v")), Requested: w.rand.IntN(6) == 0,
 				Labels: map[string]string{"net": w.pick(network, "x")}}
 			for range w.rand.IntN(3) {
 				if text := w.pick(walkRanges...); !slices.Contains(one.CIDRs, text) {
@@ -125,7 +125,7 @@ func (w *centralWalk) step() {
 	cluster := w.pick("east", "west")
 	space := "km-" + cluster + "-" + cluster + "-" + w.pick("a", "b")
 	object := client.Object(w.list(cluster))
-	switch w.rand.IntN(10) {
+	switch w.rand.IntN(11) {
 	case 0, 1, 2, 3, 4:
 		w.obey(func() bool { return w.rand.IntN(2) == 0 })
 		return
@@ -142,7 +142,15 @@ func (w *centralWalk) step() {
 			object = info(cluster, "10.128.0.0/12", "10.11.0.0/16")
 		}
 	case 8: // of a user
-		object = &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: w.pick("blue", "green")}}
+		n := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: w.pick("blue", "green"),
+			Labels: map[string]string{"net": w.pick("blue", "x")}}}
+		if w.rand.IntN(3) > 0 {
+			n.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: w.pick("s1", "s2")}
+		}
+		object = n
+	case 9:
+		object = &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: w.pick("s1", "s2")},
+			Spec: contrailv4.SubnetSpec{CIDR: w.pick(append(walkRanges, "ten")...)}}
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: object.GetNamespace()}}
 	switch {
@@ -225,6 +233,14 @@ func (w *centralWalk) obey(chosen func() bool) (some bool) {
 			}
 		})
 	}
+	for _, row := range w.central.subnetSteps.All() {
+		do(&contrailv4.Subnet{}, row.Key, func(o client.Object) {
+			if have := w.objects[objectKey(o)]; have != nil {
+				n := have.DeepCopyObject().(*contrailv4.Subnet)
+				w.status(row.Value, n, &n.Status)
+			}
+		})
+	}
 	for _, row := range w.central.managerSteps.All() {
 		do(&configplanev1alpha1.Kubemanager{}, row.Key, func(o client.Object) {
 			n := w.objects[objectKey(o)].DeepCopyObject().(*configplanev1alpha1.Kubemanager)
@@ -290,8 +306,8 @@ func (w *centralWalk) keeps(t *testing.T) {
 // TestCentralWalk changes a central cluster at random. After each step the tables equal an evaluation from nothing. No
 // VirtualNetwork takes a range from another one. Once all steps are done, no step is left.
 func TestCentralWalk(t *testing.T) {
-	joined := 0
-	for seed := range uint64(12) {
+	joined, requested := 0, 0
+	for seed := range uint64(18) {
 		w := newCentralWalk(*walkSeed + seed)
 		for step := range *walkSteps / 4 {
 			w.step()
@@ -304,6 +320,9 @@ func TestCentralWalk(t *testing.T) {
 			for _, line := range want {
 				if strings.Contains(line, "joined with") && strings.Contains(line, " at [") {
 					joined++
+				}
+				if strings.Contains(line, " requests ") {
+					requested++
 				}
 			}
 			if w.keeps(t); t.Failed() {
@@ -318,7 +337,8 @@ func TestCentralWalk(t *testing.T) {
 			t.Fatalf("seed %d: steps are left:\n\t%s", *walkSeed+seed, strings.Join(lines, "\n\t"))
 		}
 	}
-	if joined < 50 {
-		t.Errorf("%d networks are joined with VirtualNetworks: the walk shows nothing", joined)
+	t.Logf("%d joined, %d requested", joined, requested)
+	if joined < 20 || requested < 20 {
+		t.Errorf("%d networks are joined with VirtualNetworks, and %d are requested: the walk shows nothing", joined, requested)
 	}
 }
