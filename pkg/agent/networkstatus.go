@@ -205,7 +205,8 @@ func (n *networkStatuses) statusOf(pod derive.Object, s shownStatus, list []cni.
 			return other
 		},
 		Copied: func(k derive.Object) bool {
-			return networks.copies.has(k.Namespace, pod.Namespace) || !networks.other(k) && s.recorded(pod.Namespace, k.Name, list)
+			return networks.copies.has(k.Namespace, pod.Namespace) ||
+				!networks.other(k) && s.recorded(pod.Namespace, k.Name, list)
 		}})
 	if err != nil || others {
 		return "", false

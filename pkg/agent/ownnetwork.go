@@ -85,8 +85,8 @@ func noCopy(e *tenant.AnotherNamespaceError, isolated bool) string {
 		return fmt.Sprintf("Namespace %s has no copy, since it is not isolated: label it %s=true", e.Namespace,
 			tenant.LabelIsolated)
 	}
-	return fmt.Sprintf("If %[1]s is this copy, this cluster has no TenantNetworkImport %[1]s for Namespace %[2]s with its "+
-		"present UID: look at this cluster's Kubemanager in the central cluster", e.Network.Namespace, e.Namespace)
+	return fmt.Sprintf("If %[1]s is this copy, this cluster has no TenantNetworkImport %[1]s for Namespace %[2]s with "+
+		"its present UID: look at this cluster's Kubemanager in the central cluster", e.Network.Namespace, e.Namespace)
 }
 
 // isElsewhere reports whether the first interface of a Pod is in the default network, and an annotation names a
