@@ -16,8 +16,8 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
-// testNetworksOfCopies starts Pods that name their VirtualNetwork by the copy of their Namespace in the central cluster,
-// as in Contrail CN2. The import of the copy comes after the first ADD, and goes while the Pods run.
+// testNetworksOfCopies starts Pods that name their VirtualNetwork by the copy of their Namespace in the central
+// cluster, as in Contrail CN2. The import of the copy comes after the first ADD, and goes while the Pods run.
 func testNetworksOfCopies(t *testing.T, c *cluster) {
 	const namespace, copied = "ns1", "kubemanager-cluster2-cluster2-ns1"
 	objects := c.objects(t)
