@@ -67,21 +67,22 @@ func (t *tables) declareKinds() {
 	})
 	if t.config.Enabled("TenantNetworks") {
 		namespaces := watch.NewSource(k, "tenant-namespaces", tenant.NamespaceFactsOf)
+		imports := watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, gateways, optional, watch.IfAllowed())
 		t.tenants = tenant.NewCluster(t.engine, tenant.Objects{
 			Namespaces: namespaces,
 			Labels:     watch.NewSource(k, "tenant-namespace-labels", tenant.NamespaceLabels),
 			Networks:   watch.NewSource(k, "virtualnetworks", tenant.VirtualNetworkFactsOf, watch.IfAllowed()),
 			Routers:    watch.NewSource(k, "virtualnetworkrouters", tenant.RouterFactsOf, watch.IfAllowed()),
-			Imports: watch.NewSource(k, "tenantnetworkimports", tenant.ClusterSetFactsOf, gateways, optional,
-				watch.IfAllowed()),
-			Leases: watch.NewSource(k, "subnetleases", tenant.LeaseFactsOf, watch.IfAllowed()),
+			Imports:    imports,
+			Leases:     watch.NewSource(k, "subnetleases", tenant.LeaseFactsOf, watch.IfAllowed()),
 		})
 		watch.Into(k, p.Blocks, policy.BlocksOf, watch.IfAllowed())
 		watch.Into(k, p.Further, policy.FurtherOf, watch.IfAllowed())
 		t.objects.networks.others = watch.NewSource(k, "network-attachment-definitions", tenant.OtherPlugin,
 			watch.IfAllowed())
 		t.objects.networks.requests = watch.NewSource(k, "pod-networks", requestOf(t.nodeName))
-		t.objects.networks.addInterfaces(t.engine, namespaces, t.pods.attachments)
+		t.objects.networks.copies = namespaceCopies{namespaces, imports, t.config.MulticlusterGateway()}
+		t.objects.networks.addInterfaces(t.engine, t.pods.attachments)
 		t.objects.networks.report = watch.NewSource(k, "own-nodenetworkreport", ownReportOf(t.nodeName), watch.IfAllowed())
 		t.objects.networks.shown = watch.NewSource(k, "network-statuses", shownStatusOf(t.nodeName))
 	}

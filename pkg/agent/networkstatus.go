@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -183,15 +185,29 @@ func (n *networkStatuses) writeOne(ctx context.Context, pod derive.Object, uid t
 	return err
 }
 
+// recorded reports whether the Pod has an interface in a VirtualNetwork of its Namespace, or its annotation still shows
+// one. A running Pod keeps its interface if the TenantNetworkImport of its Namespace's copy goes.
+func (s shownStatus) recorded(namespace, name string, list []cni.Attachment) bool {
+	network := namespace + "/" + name
+	return strings.Contains(s.Status, strconv.Quote(network)) || slices.ContainsFunc(list, func(a cni.Attachment) bool {
+		return a.PodUID == s.UID && a.VirtualNetwork == network
+	})
+}
+
 // statusOf returns the annotation that a Pod should have, "" for no annotation. It returns false if the annotation is
 // another program's.
 func (n *networkStatuses) statusOf(pod derive.Object, s shownStatus, list []cni.Attachment) (string, bool) {
-	others := false
-	requested, err := tenant.PodNetworks(pod.Namespace, s.Requests, func(k derive.Object) bool {
-		other := n.tables.objects.networks.other(k)
-		others = others || other
-		return other
-	})
+	others, networks := false, n.tables.objects.networks
+	requested, err := tenant.PodNetworks(pod.Namespace, s.Requests, tenant.Entries{
+		Other: func(k derive.Object) bool {
+			other := networks.other(k)
+			others = others || other
+			return other
+		},
+		Copied: func(k derive.Object) bool {
+			return networks.copies.has(k.Namespace, pod.Namespace) ||
+				!networks.other(k) && s.recorded(pod.Namespace, k.Name, list)
+		}})
 	if err != nil || others {
 		return "", false
 	}
@@ -257,6 +273,9 @@ func (a *Agent) newNetworkStatuses(client *reportClient) *networkStatuses {
 	n := &networkStatuses{tables: a.tables, progress: a.progress, patch: client.patchPodStatus, log: a.log,
 		wake: make(chan struct{}, 1), written: map[derive.Object]writtenStatus{}}
 	a.tables.objects.networks.shown.Watch(func([]derive.Change[derive.Object, shownStatus]) { n.changed() })
+	a.tables.objects.networks.copies.imports.Watch(func([]derive.Change[derive.Object, tenant.ClusterSetFacts]) {
+		n.changed()
+	})
 	a.tables.objects.networks.others.Watch(func([]derive.Change[derive.Object, bool]) { n.changed() })
 	a.tables.pods.attachments.Watch(func([]derive.Change[derive.Name, cni.Attachment]) { n.changed() })
 	a.tables.pods.rebuilding.Watch(func([]derive.Change[derive.Name, bool]) { n.changed() })

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	plumbingv1 "github.com/tombolo-net/tombolo/pkg/apis/plumbing/v1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
@@ -114,18 +115,18 @@ func TestNetworkStatus(t *testing.T) {
 	settle(0, false)
 
 	// A tenant changes it. The write that a watch does not show is not repeated at once.
-	change := func(value string) {
+	setStatus := func(pod, value string) {
 		for i, p := range r.view.Pods {
-			if p.Name == "web" {
+			if p.Name == pod {
 				p = p.DeepCopy()
 				p.Annotations[annotationStatus] = value
 				r.view.Pods[i] = p
 			}
 		}
 	}
-	change("[]")
+	setStatus("web", "[]")
 	settle(1, true)
-	change("[]")
+	setStatus("web", "[]")
 	settle(0, true)
 	k := derive.Object{Namespace: "a", Name: "web"}
 	late := n.written[k]
@@ -149,6 +150,39 @@ func TestNetworkStatus(t *testing.T) {
 	if have := status("web"); have != "" {
 		t.Errorf("without interfaces the status is %s", have)
 	}
+	settle(0, false)
+
+	// A Pod names the copy of its Namespace in the central cluster. Its annotation does not depend on the import later.
+	copied := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: metav1.ObjectMeta{Name: "copy-of-a"}}
+	copied.Spec.Number, copied.Spec.Namespace = 7, &tombolov1alpha1.NamespaceReference{Name: "a", UID: "5e2d"}
+	objects := r.view.Others
+	r.view.Others = append(objects[:len(objects):len(objects)], copied)
+	r.pod("copied", "copy-of-a/blue, a/blue")
+	attach("copied", "eth2", "a/blue", "0a:00:00:00:00:07", prefix("10.50.0.6/24"))
+	attach("copied", "eth1", "a/blue", "0a:00:00:00:00:06", prefix("10.50.0.5/24"))
+	settle(1, true)
+	first := status("copied")
+	if i, j := strings.Index(first, `"10.50.0.5"`), strings.Index(first, `"10.50.0.6"`); i < 0 || j < i ||
+		strings.Count(first, `"a/blue"`) != 2 {
+		t.Errorf("the status is %s, want two interfaces in a/blue", first)
+	}
+	r.view.Others = objects
+	settle(0, false)
+	setStatus("copied", "[]")
+	settle(1, true)
+	if have := status("copied"); have != first {
+		t.Errorf("without the import the status is %s, want %s", have, first)
+	}
+	settle(0, false)
+	r.view.Attachments = r.view.Attachments[:2]
+	settle(1, true)
+	if have := status("copied"); have != "" {
+		t.Errorf("without interfaces and import the status is %s", have)
+	}
+
+	// The agent makes no interface for an entry of another Namespace. The annotation is another program's.
+	r.pod("foreign", "b/blue")
+	setStatus("foreign", `[{"name": "b/blue"}]`)
 	settle(0, false)
 	r.view.Pods = []*corev1.Pod{}
 	settle(0, false)

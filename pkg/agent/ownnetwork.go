@@ -26,13 +26,12 @@ type podInterfaces struct {
 	Known bool // the Pod's Namespace is known
 	List  []tenant.PodNetwork
 	Err   string // names the annotation and the remedy
+	// Awaited is set if the error ends once the leader reports the copy of the Pod's Namespace.
+	Awaited bool
 }
 
 // addInterfaces adds the table of requested interfaces, and a table that reports Pods without the requested network.
-func (o *networkObjects) addInterfaces(
-	e *derive.Engine, namespaces derive.Readable[derive.Object, tenant.NamespaceFacts],
-	attachments *derive.Source[derive.Name, cni.Attachment],
-) {
+func (o *networkObjects) addInterfaces(e *derive.Engine, attachments *derive.Source[derive.Name, cni.Attachment]) {
 	o.interfaces = derive.NewTable(e, "pod-interfaces",
 		func(pod derive.Object, r *derive.Reader) (out podInterfaces, _ []problem.Problem) {
 			q, _ := derive.Get(r, o.requests, pod)
@@ -43,19 +42,29 @@ func (o *networkObjects) addInterfaces(
 						"the Pod has spec.hostNetwork, so its network is the Node's: remove one of the two")
 				return out, ps
 			}
-			f, known := derive.Get(r, namespaces, derive.Object{Name: pod.Namespace})
+			f, known := derive.Get(r, o.copies.namespaces, derive.Object{Name: pod.Namespace})
 			out.UID, out.Known = q.UID, known
 			own, ok, err := tenant.OwnNetwork(pod.Namespace, q.Own, f)
 			if err != nil {
 				out.Err = err.Error()
 				return out, nil
 			}
-			further, err := tenant.PodNetworks(pod.Namespace, q.Text, func(k derive.Object) bool {
-				other, _ := derive.Get(r, o.others, k)
-				return other
-			})
+			further, err := tenant.PodNetworks(pod.Namespace, q.Text, tenant.Entries{
+				Other: func(k derive.Object) bool {
+					other, _ := derive.Get(r, o.others, k)
+					return other
+				},
+				Copied: func(k derive.Object) bool {
+					i, _ := derive.Get(r, o.copies.imports, derive.Object{Name: k.Namespace})
+					return i.CopyOf(pod.Namespace, f.UID)
+				}})
 			if err != nil {
 				out.Err = fmt.Sprintf("annotation %s: %v", tenant.AnnotationNetworks, err)
+				var another *tenant.AnotherNamespaceError
+				if errors.As(err, &another) && o.copies.read {
+					out.Awaited = f.Isolated
+					out.Err += ". " + noCopy(another, f.Isolated)
+				}
 				return out, nil
 			}
 			if ok {
@@ -68,6 +77,16 @@ func (o *networkObjects) addInterfaces(
 		a, _ := derive.Get(r, attachments, port)
 		return o.isElsewhere(a, r)
 	}, derive.KeysOf(attachments))
+}
+
+// noCopy returns the reason why an entry's Namespace is not known as the copy of the Pod's Namespace.
+func noCopy(e *tenant.AnotherNamespaceError, isolated bool) string {
+	if !isolated {
+		return fmt.Sprintf("Namespace %s has no copy, since it is not isolated: label it %s=true", e.Namespace,
+			tenant.LabelIsolated)
+	}
+	return fmt.Sprintf("If %[1]s is this copy, this cluster has no TenantNetworkImport %[1]s for Namespace %[2]s with "+
+		"its present UID: look at this cluster's Kubemanager in the central cluster", e.Network.Namespace, e.Namespace)
 }
 
 // isElsewhere reports whether the first interface of a Pod is in the default network, and an annotation names a

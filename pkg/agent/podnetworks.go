@@ -35,12 +35,27 @@ type networkObjects struct {
 	report     *derive.Source[derive.Object, tenant.ReportFacts] // the NodeNetworkReport of this Node
 	others     *derive.Source[derive.Object, bool]               // NetworkAttachmentDefinitions of other plugins
 	shown      *derive.Source[derive.Object, shownStatus]        // of Pods of this Node that request networks
+	copies     namespaceCopies
 }
 
 // other reports whether another plugin makes the interfaces of a NetworkAttachmentDefinition.
 func (n networkObjects) other(k derive.Object) bool {
 	other, _ := n.others.Get(k)
 	return other
+}
+
+// namespaceCopies knows the copies of this cluster's Namespaces in the central cluster.
+type namespaceCopies struct {
+	namespaces *derive.Source[derive.Object, tenant.NamespaceFacts]
+	imports    *derive.Source[derive.Object, tenant.ClusterSetFacts]
+	read       bool // imports are read
+}
+
+// has reports whether a Namespace of the central cluster is the copy of a Namespace of this cluster.
+func (c namespaceCopies) has(name, namespace string) bool {
+	i, _ := c.imports.Get(derive.Object{Name: name})
+	f, _ := c.namespaces.Get(derive.Object{Name: namespace})
+	return i.CopyOf(namespace, f.UID)
 }
 
 // podRequest is the request of a Pod of this Node for interfaces in VirtualNetworks.
@@ -333,6 +348,9 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 			return false, nil
 		case !request.Known:
 			why = fmt.Errorf("the agent has not read Namespace %s yet: it needs the API server", namespace)
+			return false, nil
+		case request.Err != "" && request.Awaited:
+			why = errors.New(request.Err)
 			return false, nil
 		case request.Err != "":
 			return false, errors.New(request.Err)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	plumbingv1 "github.com/tombolo-net/tombolo/pkg/apis/plumbing/v1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -305,6 +306,124 @@ func TestRoutesToOtherClusters(t *testing.T) {
 	r.settle()
 	if list, why := r.extras("web"); len(list) != 1 || len(list[0].Joined) > 0 {
 		t.Errorf("without the import: %+v %s", list, why)
+	}
+}
+
+// TestCopiesOfNamespaces has Pods that name their VirtualNetwork by the copy of their Namespace in the central cluster,
+// as in Contrail CN2.
+func TestCopiesOfNamespaces(t *testing.T) {
+	r := newNetworkRig(t)
+	expect := func(have, want string) {
+		t.Helper()
+		if have != want {
+			t.Errorf("%s, want %s", have, want)
+		}
+	}
+	const copyOfA = "kubemanager-east-test-cluster-east-a"
+	of := func(name, namespace string, uid types.UID) *tombolov1alpha1.TenantNetworkImport {
+		i := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		i.Spec.Number, i.Spec.Namespace = 7, &tombolov1alpha1.NamespaceReference{Name: namespace, UID: uid}
+		return i
+	}
+	objects := r.view.Others
+	show := func(more ...client.Object) {
+		r.view.Others = append(objects[:len(objects):len(objects)], more...)
+		r.settle()
+	}
+	why := func(pod string) string {
+		t.Helper()
+		_, why := r.extras(pod)
+		return why
+	}
+	entry := func(namespace string) string {
+		return "annotation k8s.v1.cni.cncf.io/networks: entry 1: VirtualNetwork " + namespace + "/blue is of another " +
+			"Namespace: name one of Namespace a, or of its copy in the central cluster, and join the two by " +
+			"VirtualNetworkRouters"
+	}
+	lacks := func(namespace string) string {
+		return entry(namespace) + ". If " + namespace + " is this copy, this cluster has no TenantNetworkImport " +
+			namespace + " for Namespace a with its present UID: look at this cluster's Kubemanager in the central cluster"
+	}
+	r.pod("web", `[{"name": "blue", "namespace": "`+copyOfA+`", "interface": "eth1"}]`)
+	expect(why("web"), entry(copyOfA)+". Namespace a has no copy, since it is not isolated: label it "+
+		"core.juniper.net/isolated-namespace=true")
+	space := r.view.Namespaces[0].DeepCopy()
+	space.Labels = map[string]string{tenant.LabelIsolated: "true"}
+	r.view.Namespaces = []*corev1.Namespace{space}
+
+	// No other import makes it the copy.
+	virtual := of(copyOfA, "a", "5e2d")
+	virtual.Spec.VirtualNetwork = &tombolov1alpha1.VirtualNetworkReference{Name: "blue", UID: "b1"}
+	selecting := of(copyOfA, "", "")
+	selecting.Spec.Namespace, selecting.Spec.NamespaceSelectors = nil, []metav1.LabelSelector{{}}
+	for name, list := range map[string][]client.Object{
+		"no import": nil, "of another Namespace": {of(copyOfA, "b", "5e2d")},
+		"of an earlier Namespace": {of(copyOfA, "a", "5e2c")}, "of a VirtualNetwork": {virtual},
+		"of Namespaces that agree": {selecting}, "the copy has another name": {of(copyOfA+"b", "a", "5e2d")},
+	} {
+		if show(list...); why("web") != lacks(copyOfA) {
+			t.Errorf("%s: %s, want %s", name, why("web"), lacks(copyOfA))
+		}
+	}
+	r.pod("foreign", "copy-of-b/blue")
+	show(of(copyOfA, "a", "5e2d"), of("copy-of-b", "b", "1"))
+	expect(why("foreign"), lacks("copy-of-b"))
+	r.view.Pods = r.view.Pods[:1]
+
+	// An ADD waits for the import, as for a VirtualNetwork.
+	show()
+	expect(r.report(), "")
+	type answer struct {
+		list []cni.Extra
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		list, err := r.p.Extras(t.Context(), "a", "web", "uid-web")
+		answers <- answer{list, err}
+	}()
+	select {
+	case a := <-answers:
+		t.Fatalf("ADD did not wait: %+v", a)
+	case <-time.After(50 * time.Millisecond):
+	}
+	show(of(copyOfA, "a", "5e2d"))
+	expect(r.report(), "a/blue 1 []")
+	r.grant()
+	if a := <-answers; a.err != nil || len(a.list) != 1 || a.list[0].VirtualNetwork != "a/blue" ||
+		a.list[0].IfName != "eth1" {
+		t.Fatalf("ADD has %+v", a)
+	}
+	expect(r.add("web"), "[10.50.0.2/24]")
+
+	// The plugin of a NetworkAttachmentDefinition in a Namespace with the copy's name does not get the entry.
+	bridge := &plumbingv1.NetworkAttachmentDefinition{ObjectMeta: metav1.ObjectMeta{Namespace: copyOfA, Name: "blue"},
+		Spec: plumbingv1.NetworkAttachmentDefinitionSpec{Config: `{"type": "bridge"}`}}
+	show(of(copyOfA, "a", "5e2d"), bridge)
+	expect(r.add("web"), "[10.50.0.2/24]")
+
+	// The import goes. The running Pod keeps its network, and a later one waits.
+	claim := r.claim()
+	show()
+	expect(r.report(), "a/blue 1 [] 10.50.0.2 web uid-web")
+	expect(r.claim(), claim)
+	if ps := podProblems(r.p.tables); len(ps) > 0 {
+		t.Errorf("problems of running Pods: %q", ps)
+	}
+	r.pod("late", copyOfA+"/blue")
+	expect(why("late"), lacks(copyOfA))
+	show(of(copyOfA, "a", "5e2d"))
+	expect(r.report(), "a/blue 2 [] 10.50.0.2 web uid-web")
+	expect(r.claim(), claim)
+	expect(r.add("late"), "[10.50.0.3/24]")
+
+	// Without other clusters there is no copy, and no ADD waits.
+	show()
+	r.view.Config.Multicluster.EnableGateway = false
+	r.start(filepath.Join(t.TempDir(), "ipam.json"))
+	_, err := r.p.Extras(t.Context(), "a", "web", "uid-web")
+	if err == nil || err.Error() != entry(copyOfA) {
+		t.Errorf("without other clusters: %v, want %s", err, entry(copyOfA))
 	}
 }
 

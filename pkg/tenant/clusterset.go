@@ -76,6 +76,12 @@ func ClusterSetFactsOf(i *tombolov1alpha1.TenantNetworkImport) ClusterSetFacts {
 	return f
 }
 
+// CopyOf reports whether the network is the network of the copy of a Namespace in the central cluster. Then the copy
+// has the import's name. An import about an earlier Namespace of the same name is not about this one.
+func (f ClusterSetFacts) CopyOf(namespace string, uid types.UID) bool {
+	return f.VirtualNetwork.Name == "" && f.Namespace.Name == namespace && f.Namespace.UID == uid && uid != ""
+}
+
 // Join is a network of several clusters, or of another one, that a network is joined with.
 type Join struct {
 	ID       ID

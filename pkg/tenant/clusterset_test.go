@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
@@ -111,6 +112,37 @@ func TestCopiesInTheCentralCluster(t *testing.T) {
 		if have := tables.place("a").Network.String(); have != row.in {
 			t.Errorf("%s: in %q, want %q", row.name, have, row.in)
 		}
+	}
+}
+
+// TestCopyOf has imports that are, or are not, about the copy of Namespace a.
+func TestCopyOf(t *testing.T) {
+	for name, row := range map[string]struct {
+		spec tombolov1alpha1.TenantNetworkImportSpec
+		uid  types.UID // of Namespace a
+		want bool
+	}{
+		"the copy": {tombolov1alpha1.TenantNetworkImportSpec{
+			Namespace: &tombolov1alpha1.NamespaceReference{Name: "a", UID: "1"}}, "1", true},
+		"of another Namespace": {tombolov1alpha1.TenantNetworkImportSpec{
+			Namespace: &tombolov1alpha1.NamespaceReference{Name: "b", UID: "1"}}, "1", false},
+		"of an earlier Namespace": {tombolov1alpha1.TenantNetworkImportSpec{
+			Namespace: &tombolov1alpha1.NamespaceReference{Name: "a", UID: "2"}}, "1", false},
+		"without UIDs": {tombolov1alpha1.TenantNetworkImportSpec{
+			Namespace: &tombolov1alpha1.NamespaceReference{Name: "a"}}, "", false},
+		"of a VirtualNetwork": {tombolov1alpha1.TenantNetworkImportSpec{
+			Namespace:      &tombolov1alpha1.NamespaceReference{Name: "a", UID: "1"},
+			VirtualNetwork: &tombolov1alpha1.VirtualNetworkReference{Name: "blue", UID: "3"}}, "1", false},
+		"of Namespaces that agree": {tombolov1alpha1.TenantNetworkImportSpec{
+			NamespaceSelectors: []metav1.LabelSelector{{}}}, "1", false},
+	} {
+		f := ClusterSetFactsOf(&tombolov1alpha1.TenantNetworkImport{Spec: row.spec})
+		if have := f.CopyOf("a", row.uid); have != row.want {
+			t.Errorf("%s: %t, want %t", name, have, row.want)
+		}
+	}
+	if (ClusterSetFacts{}).CopyOf("", "") {
+		t.Error("no import is about a copy")
 	}
 }
 

@@ -48,9 +48,31 @@ type networkEntry struct {
 	GatewayRequested json.RawMessage `json:"gateway"`
 }
 
+// Entries has questions about the object that an entry of the annotation names. If the entry names no Namespace, the
+// object is in the Pod's.
+type Entries struct {
+	// Other reports whether the object is a NetworkAttachmentDefinition that another plugin serves.
+	Other func(derive.Object) bool
+	// Copied reports whether the object's Namespace is the copy of the Pod's Namespace in the central cluster. It is not
+	// called for objects of the Pod's Namespace.
+	Copied func(derive.Object) bool
+}
+
+// AnotherNamespaceError is about an entry whose Namespace is neither the Pod's nor the copy of the Pod's.
+type AnotherNamespaceError struct {
+	Network   derive.Object
+	Namespace string // of the Pod
+}
+
+func (e *AnotherNamespaceError) Error() string {
+	return fmt.Sprintf("VirtualNetwork %s is of another Namespace: name one of Namespace %s, or of its copy in the "+
+		"central cluster, and join the two by VirtualNetworkRouters", e.Network, e.Namespace)
+}
+
 // PodNetworks reads the annotation of a Pod of a Namespace. It leaves out entries whose NetworkAttachmentDefinition
-// another plugin serves. An interface has the number of its entry. Its error names the entry and the remedy.
-func PodNetworks(namespace, text string, other func(derive.Object) bool) ([]PodNetwork, error) {
+// another plugin serves. As in Contrail CN2, an entry may name the copy of the Namespace in the central cluster instead
+// of the Namespace. An interface has the number of its entry. The error names the entry and the remedy.
+func PodNetworks(namespace, text string, entries Entries) ([]PodNetwork, error) {
 	list, err := selections(text)
 	if err != nil {
 		return nil, err
@@ -61,8 +83,15 @@ func PodNetworks(namespace, text string, other func(derive.Object) bool) ([]PodN
 	var out []PodNetwork
 	names := map[string]bool{}
 	for i, s := range list {
-		if s.Name != "" && other(derive.Object{Namespace: cmp.Or(s.Namespace, namespace), Name: s.Name}) {
+		named := derive.Object{Namespace: cmp.Or(s.Namespace, namespace), Name: s.Name}
+		switch elsewhere := named.Namespace != namespace; {
+		case s.Name == "": // network reports it
+		case elsewhere && entries.Copied(named):
+			s.Namespace = namespace
+		case entries.Other(named):
 			continue
+		case elsewhere:
+			return nil, fmt.Errorf("entry %d: %w", i+1, &AnotherNamespaceError{named, namespace})
 		}
 		n, err := s.network(namespace)
 		if err != nil {

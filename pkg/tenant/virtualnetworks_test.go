@@ -349,7 +349,16 @@ func TestPodNetworks(t *testing.T) {
 		{name: "ips of both versions, with a length", text: `[{"name": "blue", "ips": ["10.0.1.7/24", "fd00::7"]}]`,
 			want: "blue eth1 [10.0.1.7 fd00::7] "},
 		{name: "another Namespace", text: "b/blue", err: "entry 1: VirtualNetwork b/blue is of another Namespace: name one " +
-			"of Namespace a, and join the two by VirtualNetworkRouters"},
+			"of Namespace a, or of its copy in the central cluster, and join the two by VirtualNetworkRouters"},
+		{name: "the copy of the Namespace", text: "a/red, copy/blue@net1", want: "red eth1 [] ; blue net1 [] "},
+		{name: "the copy in JSON as CN2's", text: `[{"name": "blue", "namespace": "copy", "cni-args": null,
+			"ips": ["10.0.1.7"], "interface": "eth5"}, {"name": "blue"}]`, want: "blue eth5 [10.0.1.7] ; blue eth2 [] "},
+		{name: "the copy and a plugin's of this name", text: "copy/other, a/other, red",
+			want: "other eth1 [] ; red eth3 [] "},
+		{name: "the copy of another Namespace", text: "red, copy-of-b/blue", err: "entry 2: VirtualNetwork copy-of-b/blue " +
+			"is of another Namespace: name one of Namespace a, or of its copy"},
+		{name: "the copy without a name", text: "copy/", err: "entry 1: it names no VirtualNetwork"},
+		{name: "the copy and eth0", text: "copy/blue@eth0", err: `entry 1: interface "eth0" is taken`},
 		{name: "others of another plugin", text: "a/other, blue, b/other@net7, red", want: "blue eth2 [] ; red eth4 [] "},
 		{name: "others of another plugin in JSON", text: `[{"name": "other", "namespace": "b",
 			"bandwidth": {"ingressRate": 7}}, {"name": "blue"}]`, want: "blue eth2 [] "},
@@ -369,7 +378,9 @@ func TestPodNetworks(t *testing.T) {
 		{name: "too many", text: strings.Repeat("blue,", 16) + "blue", err: "it has 17 networks: name at most 16"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			list, err := PodNetworks("a", row.text, func(k derive.Object) bool { return k.Name == "other" })
+			list, err := PodNetworks("a", row.text, Entries{
+				Other:  func(k derive.Object) bool { return k.Name == "other" },
+				Copied: func(k derive.Object) bool { return k.Namespace == "copy" }})
 			var have []string
 			for _, n := range list {
 				have = append(have, fmt.Sprint(n.Name, " ", n.Interface, " ", n.IPs, " ", n.MAC))

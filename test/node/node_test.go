@@ -302,6 +302,7 @@ func (r *rig) eventually(what string, f func() error) {
 
 // pod is a Pod's network namespace.
 type pod struct {
+	namespace              string // empty for default
 	name, container, netns string
 	ip, mac                string
 	ips                    []string // all addresses, of which ip is the first
@@ -380,7 +381,7 @@ func (r *rig) del(p *pod) {
 // call calls the plugin as a runtime does.
 func (r *rig) call(command string, p *pod) ([]byte, error) {
 	cmd := exec.Command(plugin)
-	args := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.name
+	args := "IgnoreUnknown=1;K8S_POD_NAMESPACE=" + cmp.Or(p.namespace, "default") + ";K8S_POD_NAME=" + p.name
 	if uid, ok := r.uids.Load(p.name); ok {
 		args += fmt.Sprint(";K8S_POD_UID=", uid)
 	}
@@ -530,4 +531,5 @@ func TestNode(t *testing.T) {
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
 	t.Run("outside", func(t *testing.T) { testOutside(t, c) })
+	t.Run("networks of copies", func(t *testing.T) { testNetworksOfCopies(t, c) })
 }

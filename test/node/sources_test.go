@@ -25,10 +25,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -256,7 +258,8 @@ func (c *cluster) objects(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme,
-		mcv1alpha2.AddToScheme, mcsv1alpha1.Install, apiextensions.AddToScheme, crdv1beta1.AddToScheme} {
+		mcv1alpha2.AddToScheme, mcsv1alpha1.Install, apiextensions.AddToScheme, crdv1beta1.AddToScheme,
+		contrailv4.AddToScheme, tombolov1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
