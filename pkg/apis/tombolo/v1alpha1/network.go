@@ -158,8 +158,8 @@ type TenantNetworkStatus struct {
 	// Namespace. Then no Namespace is in the network.
 	// +optional
 	VirtualNetwork *VirtualNetworkReference `json:"virtualNetwork,omitempty"`
-	// Request is set for a VirtualNetwork that was created in a copy in the central cluster. The copy's cluster creates the
-	// VirtualNetwork and its Subnets in the copied Namespace.
+	// Request is set for a VirtualNetwork that was created in a copy in the central cluster. The cluster of the copy
+	// creates the VirtualNetwork and its Subnets in the copied Namespace.
 	// +optional
 	Request *NetworkRequest `json:"request,omitempty"`
 	// CIDRs are the ranges of the VirtualNetwork's Pods, sorted.
