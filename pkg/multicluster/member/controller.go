@@ -27,6 +27,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -60,6 +61,7 @@ func Scheme() *runtime.Scheme {
 	utilruntime.Must(crdv1beta1.AddToScheme(s))
 	utilruntime.Must(npv1alpha2.Install(s))
 	utilruntime.Must(tombolov1alpha1.AddToScheme(s))
+	utilruntime.Must(contrailv4.AddToScheme(s))
 	return s
 }
 

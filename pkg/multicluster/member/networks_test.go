@@ -168,6 +168,7 @@ func TestVirtualNetworksForTheCentralCluster(t *testing.T) {
 	blue := subnetNetwork("a", "blue", true, map[string]string{"net": "blue", "tombolo.io/copy": "west"})
 	gone := subnetNetwork("a", "gone", true, nil)
 	gone.DeletionTimestamp = &metav1.Time{Time: now}
+	made := subnetNetwork("a", "made", true, ownLabels())
 	const head, tail = `{"clusterID":"east","families":"v4","namespaces":[{"name":"a","uid":"uid-a","labels":` +
 		`{"core.juniper.net/isolated-namespace":"true"}`, `}]}`
 	const listed = `{"name":"blue","uid":"uid-a-blue","labels":{"net":"blue"}`
@@ -183,6 +184,9 @@ func TestVirtualNetworksForTheCentralCluster(t *testing.T) {
 			leaseOf("s2", "a", "blue", "fd50::/64", false), leaseOf("s1", "a", "blue", "10.50.0.0/24", false),
 			leaseOf("s3", "b", "blue", "10.51.0.0/24", false)},
 			`,"virtualNetworks":[` + listed + `,"cidrs":["10.50.0.0/24","fd50::/64"]}]`},
+		{"requested by the central cluster", []*contrailv4.VirtualNetwork{made}, []*tombolov1alpha1.SubnetLease{
+			leaseOf("s1", "a", "made", "10.50.0.0/24", false)}, `,"virtualNetworks":[{"name":"made","uid":"uid-a-made",` +
+			`"requested":true,"cidrs":["10.50.0.0/24"]}]`},
 		{"more leases than ranges", []*contrailv4.VirtualNetwork{blue}, []*tombolov1alpha1.SubnetLease{
 			leaseOf("s1", "a", "blue", "10.50.0.0/24", true), leaseOf("s2", "a", "blue", "10.51.0.0/24", false),
 			leaseOf("s3", "a", "blue", "10.52.0.0/24", false), leaseOf("s4", "a", "blue", "10.53.0.0/24", false),

@@ -71,6 +71,27 @@ func TestSecretFailures(t *testing.T) {
 	})
 }
 
+// admission creates the admission policies of the member's manifest.
+func (w *world) admission(manifest []byte) {
+	w.t.Helper()
+	policies := 0
+	for documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096); ; {
+		o := &unstructured.Unstructured{}
+		if err := documents.Decode(&o.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			w.t.Fatal(err)
+		}
+		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
+			policies++
+			w.create(w.member, o)
+		}
+	}
+	if policies != 8 {
+		w.t.Fatalf("the manifest has %d objects for admission", policies)
+	}
+}
+
 // TestSecretAccess restricts the member controller to the Secret that its ClusterSet names. RBAC and the admission
 // policies of its manifest refuse every other Secret, whatever rules the controller writes.
 func TestSecretAccess(t *testing.T) {
@@ -88,22 +109,7 @@ func TestSecretAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	policies := 0
-	for documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
-		o := &unstructured.Unstructured{}
-		if err := documents.Decode(&o.Object); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
-			policies++
-			w.create(w.member, o)
-		}
-	}
-	if policies != 6 {
-		t.Fatalf("the manifest has %d objects for admission", policies)
-	}
+	w.admission(text)
 	secret := func(name string) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: meta("kube-system", name),
 			Data: map[string][]byte{"ca.crt": admin.CAData, "token": []byte("token")}}

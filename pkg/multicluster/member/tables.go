@@ -66,7 +66,8 @@ func newTables(namespace string, cfg config.Config) *tables {
 func (t *tables) writes() {
 	add := func(list ...*writes.Table) { t.local = append(t.local, list...) }
 	add(t.reach.Writes(t.Kinds), t.gateways.Writes(t.Kinds), t.clusters.Writes(t.Kinds), t.labels.Writes(t.Kinds),
-		t.addresses.Writes(t.Kinds), t.tenants.Writes(t.Kinds))
+		t.addresses.Writes(t.Kinds))
+	add(t.tenants.Writes(t.Kinds)...)
 	add(t.policies.Writes(t.Kinds)...)
 	add(t.imports.Writes(t.Kinds)...)
 	add(t.exports.Writes(t.Kinds))

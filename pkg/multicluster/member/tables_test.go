@@ -18,6 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
@@ -73,6 +74,7 @@ func apply(v View, w writes.Write) View {
 	v.ServiceExports, v.Leader.ResourceExports = written(v.ServiceExports, w), written(v.Leader.ResourceExports, w)
 	v.LabelIdentities, v.PodAddressImports = written(v.LabelIdentities, w), written(v.PodAddressImports, w)
 	v.NetworkImports = written(v.NetworkImports, w)
+	v.VirtualNetworks, v.Subnets = written(v.VirtualNetworks, w), written(v.Subnets, w)
 	v.ACNPs, v.CNPs, v.NetworkPolicies = written(v.ACNPs, w), written(v.CNPs, w), written(v.NetworkPolicies, w)
 	return v
 }
@@ -92,7 +94,26 @@ func step(r *rand.Rand, v View, c Change) View {
 		}
 		return m
 	}
-	switch r.IntN(31) {
+	switch r.IntN(36) {
+	case 31, 32:
+		n := requestOf(pick("one", "two", "three"), pick("east", "east", "east", "west"), ns, pick("one", "two", "x/y"))
+		n.Status.Request.V4Subnet = requestedSubnet(pick("one", "two"), pick("10.50.0.0/24", "10.50.0.0/24", "10.51.0.0/24"))
+		if r.IntN(2) == 0 {
+			n.Status.Request.V6Subnet = requestedSubnet("three", pick("fd50::/64", "fd51::/64", "x"))
+		}
+		deleted(n)
+		v.Leader.TenantNetworks = put(r, v.Leader.TenantNetworks, n)
+	case 33:
+		vn := ownNetwork(ns, pick("one", "two", "three"), pick("one", "two"), pick("", "three"))
+		vn.Labels["app.kubernetes.io/managed-by"] = pick("antrea-mc-controller", "antrea-mc-controller", "admin")
+		vn.Spec.PodNetwork = r.IntN(2) == 0
+		deleted(vn)
+		v.VirtualNetworks = put(r, v.VirtualNetworks, vn)
+	case 34, 35:
+		sn := ownSubnet(ns, pick("one", "two", "three"), pick("10.50.0.0/24", "10.51.0.0/24"))
+		sn.Labels["app.kubernetes.io/managed-by"] = pick("antrea-mc-controller", "antrea-mc-controller", "admin")
+		deleted(sn)
+		v.Subnets = put(r, v.Subnets, sn)
 	case 28, 29:
 		vn := subnetNetwork(ns, pick("one", "two"), r.IntN(4) > 0, map[string]string{"net": pick("x", "y")})
 		deleted(vn)
@@ -165,6 +186,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		v.Endpoints = put(r, v.Endpoints, &services.Endpoints{ObjectMeta: mark(meta(ns, "antrea-mc-"+name))})
 	case 9:
 		n := &corev1.Namespace{ObjectMeta: meta("", ns)}
+		n.UID = types.UID(pick("uid-", "uid-", "other-") + ns)
 		n.Labels = map[string]string{"team": pick("x", "y"), "core.juniper.net/isolated-namespace": pick("true", "false")}
 		v.Namespaces = put(r, v.Namespaces, n)
 	case 10:
@@ -286,7 +308,8 @@ func (t *tables) rows() map[string]any {
 		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labels.LabelExports.All(),
 		"labels":          t.labels.Labels.All(),
 		"address exports": derive.Values(t.addresses.AddressExports.All()), "addresses": t.addresses.Addresses.All(),
-		"networks": t.tenants.Imports.All(), "replicas": t.policies.Replicas.All(), "policy report": t.policies.Report.All(),
+		"networks": t.tenants.Imports.All(), "requested": t.tenants.Requested.All(),
+		"replicas": t.policies.Replicas.All(), "policy report": t.policies.Report.All(),
 		"gateway status": t.gateways.Status.All(), "sights": t.reach.Sights.All(), "gone": t.reach.Gone.All(),
 	}
 	for i, table := range t.local {
@@ -303,6 +326,7 @@ func TestWalk(t *testing.T) {
 		endpointsOf("default", "db", "10.98.0.7")}
 	v.Config.EnableStretchedNetworkPolicy, v.Config.PublishPodAddresses, v.Config.PodCIDRs = true,
 		true, []string{"10.10.0.0/16"}
+	v.ClusterSets[0].Annotations = map[string]string{multicluster.AnnotationCentral: "true"}
 	make := func() *tables {
 		t := newTables(v.Namespace, v.Config)
 		t.labels.Most, t.addresses.Most = 4, 2
@@ -311,10 +335,15 @@ func TestWalk(t *testing.T) {
 		return t
 	}
 	have := make()
-	wrote := 0
+	wrote, requested := 0, 0
 	for n := range *walkSteps {
 		c := have.change()
 		wrote += len(c.Local) + len(c.Leader)
+		for _, w := range c.Local {
+			if w.Kind == "VirtualNetwork" {
+				requested++
+			}
+		}
 		before := v
 		v = step(r, v, c)
 		have.update(before, v)
@@ -330,8 +359,8 @@ func TestWalk(t *testing.T) {
 			}
 		}
 	}
-	if wrote < *walkSteps/2 {
-		t.Errorf("%d writes in %d steps: the walk shows nothing", wrote, *walkSteps)
+	if wrote < *walkSteps/2 || requested == 0 {
+		t.Errorf("%d writes in %d steps, %d of VirtualNetworks: the walk shows nothing", wrote, *walkSteps, requested)
 	}
 }
 

@@ -58,6 +58,7 @@ type View struct {
 	PodAddressImports  []*mcv1alpha1.PodAddressImport // of Namespace
 	NetworkImports     []*tombolov1alpha1.TenantNetworkImport
 	VirtualNetworks    []*contrailv4.VirtualNetwork // empty if the API server has no such kind
+	Subnets            []*contrailv4.Subnet         // the same
 	SubnetLeases       []*tombolov1alpha1.SubnetLease
 	ACNPs              []*crdv1beta1.ClusterNetworkPolicy
 	CNPs               []*npv1alpha2.ClusterNetworkPolicy

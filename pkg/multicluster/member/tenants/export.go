@@ -73,7 +73,8 @@ func virtualNetworkFacts(o *contrailv4.VirtualNetwork) *virtualNetwork {
 	if f.Subnets == [2]string{} || !o.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	n := &virtualNetwork{VirtualNetwork: exportcheck.VirtualNetwork{Name: o.Name, UID: o.UID}, Created: f.Created}
+	n := &virtualNetwork{VirtualNetwork: exportcheck.VirtualNetwork{Name: o.Name, UID: o.UID,
+		Requested: isOwn(o)}, Created: f.Created}
 	n.Labels, n.Cut = listedLabels(o.Labels)
 	return n
 }

@@ -1,5 +1,6 @@
 // Package tenants makes the TenantNetworkImports of this cluster from the TenantNetworks of the leader. It exports this
-// cluster's isolated Namespaces to the central cluster.
+// cluster's isolated Namespaces to the central cluster, and makes the VirtualNetworks and Subnets that the central
+// cluster requests in them.
 package tenants
 
 import (
@@ -10,6 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/membership"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member/writes"
 
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
@@ -20,12 +22,14 @@ import (
 
 const kind = "TenantNetworkImport"
 
-// labelManagedBy marks the TenantNetworkImports that the member controller makes and deletes.
+// labelManagedBy marks the TenantNetworkImports, VirtualNetworks and Subnets that the member controller makes and
+// deletes.
 const labelManagedBy = "app.kubernetes.io/managed-by"
 
 // Tables has the imports of the networks that have members in this cluster.
 //
 //	tenantnetworks of the leader ─► TenantNetworkImports
+//	their requests, isolated Namespaces ─► VirtualNetworks, Subnets
 //	isolated Namespaces, VirtualNetworks, SubnetLeases ─► list ─► ResourceExport
 type Tables struct {
 	base *membership.Tables
@@ -42,6 +46,14 @@ type Tables struct {
 	leased     *derive.Index[derive.Object, derive.Object, lease]         // by VirtualNetwork
 	export     *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
 	ByName     *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport] // the export
+
+	networkObjects *derive.Source[derive.Object, *contrailv4.VirtualNetwork]
+	subnetObjects  *derive.Source[derive.Object, *contrailv4.Subnet]
+	// requests are TenantNetworks by the cluster ID and the name of the Namespace.
+	requests       *derive.Index[derive.Object, derive.Object, *tombolov1alpha1.TenantNetwork]
+	Requested      *derive.Table[derive.Object, *Requested] // by Namespace
+	wantedNetworks *derive.Index[derive.Object, derive.Object, *Requested]
+	wantedSubnets  *derive.Index[derive.Object, derive.Object, *Requested]
 }
 
 // New adds the tables of networks of tenants. The kinds are optional: the leader may be an earlier version, or Antrea.
@@ -55,12 +67,18 @@ func New(k *writes.Kinds, base *membership.Tables) *Tables {
 	})
 	t.Imports = derive.NewTable(k.Engine, "imports of tenantnetworks", t.importOf, derive.KeysOfIndex(named))
 	t.newExport(k)
+	t.newRequests(k)
 	return t
 }
 
-// Writes adds the table of missing writes.
-func (t *Tables) Writes(k *writes.Kinds) *writes.Table {
-	return k.Table("write-tenantnetworkimports", t.write, derive.KeysOf(t.existing), derive.KeysOf(t.Imports))
+// Writes adds the tables of missing writes, in the order of their kinds.
+func (t *Tables) Writes(k *writes.Kinds) []*writes.Table {
+	return []*writes.Table{
+		k.Table("write-tenantnetworkimports", t.write, derive.KeysOf(t.existing), derive.KeysOf(t.Imports)),
+		k.Table("write-subnets", t.writeSubnet, derive.KeysOf(t.subnetObjects), derive.KeysOfIndex(t.wantedSubnets)),
+		k.Table("write-virtualnetworks", t.writeNetwork, derive.KeysOf(t.networkObjects),
+			derive.KeysOfIndex(t.wantedNetworks)),
+	}
 }
 
 // networkFacts leaves out the state and the connections: the leader decides about joins.
@@ -68,15 +86,11 @@ func networkFacts(o *tombolov1alpha1.TenantNetwork) *tombolov1alpha1.TenantNetwo
 	return &tombolov1alpha1.TenantNetwork{ObjectMeta: writes.MetaFacts(o),
 		Spec: tombolov1alpha1.TenantNetworkSpec{Members: o.Spec.Members},
 		Status: tombolov1alpha1.TenantNetworkStatus{Number: o.Status.Number, Joined: o.Status.Joined,
-			Namespace: o.Status.Namespace, VirtualNetwork: o.Status.VirtualNetwork}}
+			Namespace: o.Status.Namespace, VirtualNetwork: o.Status.VirtualNetwork, Request: o.Status.Request}}
 }
 
 func importFacts(o *tombolov1alpha1.TenantNetworkImport) *tombolov1alpha1.TenantNetworkImport {
-	m := writes.MetaFacts(o)
-	if value, ok := o.Labels[labelManagedBy]; ok {
-		m.Labels = map[string]string{labelManagedBy: value}
-	}
-	return &tombolov1alpha1.TenantNetworkImport{ObjectMeta: m, Spec: o.Spec}
+	return &tombolov1alpha1.TenantNetworkImport{ObjectMeta: ownMeta(o), Spec: o.Spec}
 }
 
 // importOf returns the import of a network that has a number and members in this cluster. A selector that is invalid
@@ -85,6 +99,9 @@ func (t *Tables) importOf(k derive.Object, r *derive.Reader) (*tombolov1alpha1.T
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	n, _ := derive.Get(r, t.networks, derive.Object{Namespace: m.Common, Name: k.Name})
 	if !m.Joined || n == nil || !n.DeletionTimestamp.IsZero() || n.Status.Number == 0 {
+		return nil, nil
+	}
+	if n.Status.Request != nil && n.Status.VirtualNetwork == nil { // else its Namespace would be in the network
 		return nil, nil
 	}
 	spec := tombolov1alpha1.TenantNetworkImportSpec{Number: n.Status.Number, Joined: n.Status.Joined,
@@ -122,13 +139,9 @@ func (t *Tables) write(k derive.Object, r *derive.Reader) *writes.Write {
 	}
 	have, _ := derive.Get(r, t.existing, k)
 	want, _ := derive.Get(r, t.Imports, k)
-	return writes.Diff[*tombolov1alpha1.TenantNetworkImport]{Kind: kind, Mine: isOwn,
+	return writes.Diff[*tombolov1alpha1.TenantNetworkImport]{Kind: kind,
+		Mine: isOwn[*tombolov1alpha1.TenantNetworkImport],
 		Merge: func(into, want *tombolov1alpha1.TenantNetworkImport) {
 			into.Spec, into.Labels = want.Spec, want.Labels
 		}}.Between(have, want, t.base.About(m))
-}
-
-// isOwn reports whether this controller made an import.
-func isOwn(o *tombolov1alpha1.TenantNetworkImport) bool {
-	return o.Labels[labelManagedBy] == multicluster.ControllerName
 }
