@@ -150,7 +150,7 @@ metadata: {namespace: %[2]s, name: vn1, labels: {vn: vn1}}
 spec: {v4SubnetReference: {name: vn1-v4}, v6SubnetReference: {name: vn1-v6}}
 `
 
-// farRouter is a router beside the VirtualNetwork. It joins vn1 with vn1 of the other cluster.
+// farRouter is a router in the Namespace of the VirtualNetwork. It joins vn1 with vn1 of the other cluster.
 const farRouter = `
 apiVersion: core.contrail.juniper.net/v4
 kind: VirtualNetworkRouter
@@ -175,10 +175,10 @@ spec:
   containers: [{name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [serve]}]
 `
 
-// farNetworks shows VirtualNetworks of two clusters, in the order of the guide of Contrail CN2. Users create them in the
-// central cluster, and routers there join them: in Namespace ns1 of the central cluster itself, and in the copy of ns1 of
-// east. Pods have further interfaces in them, and see each other's addresses. When a router goes, they do not reach each
-// other any more.
+// farNetworks shows VirtualNetworks of two clusters, in the order of the guide of Contrail CN2. Users create them in
+// the central cluster, and routers there join them: in Namespace ns1 of the central cluster itself, and in the copy of
+// ns1 of east. Pods have further interfaces in them, and see each other's addresses. When a router goes, they do not
+// reach each other any more.
 func (d *demo) farNetworks(ctx context.Context) error {
 	section("VirtualNetworks of north and east, created and joined in north")
 	for i, c := range sides {

@@ -501,7 +501,7 @@ func TestCentralVirtualNetworks(t *testing.T) {
 	}
 }
 
-// requestedNetwork adds a VirtualNetwork to the first Namespace of a member's list: one that the member has created for a
+// requestedNetwork adds a VirtualNetwork to the first Namespace of a member's list. The member has created it for a
 // request.
 func requestedNetwork(re *mcv1alpha1.ResourceExport, name string, ranges ...string) *mcv1alpha1.ResourceExport {
 	list, err := exportcheck.ReadNamespaces(withNetwork(re, name, ranges...).Spec.Raw.Data)
@@ -535,7 +535,9 @@ func TestCentralRequests(t *testing.T) {
 		}
 		return n
 	}
-	dual := func(n *contrailv4.VirtualNetwork) { n.Spec.V6SubnetReference = &contrailv4.ResourceReference{Name: "s6"} }
+	dual := func(n *contrailv4.VirtualNetwork) {
+		n.Spec.V6SubnetReference = &contrailv4.ResourceReference{Name: "s6"}
+	}
 	subnet := func(name, cidr string, ranges ...contrailv4.IPRange) client.Object {
 		s := &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: east, Name: name, UID: types.UID("uid of " + name)},
 			Spec: contrailv4.SubnetSpec{CIDR: cidr}}
@@ -566,8 +568,8 @@ func TestCentralRequests(t *testing.T) {
 		none    string // no line has it
 	}{
 		{"created in the copy", of(slice(user(nil), subnet("s4", v4), listed("east", "a"))), []string{
-			"create TenantNetwork km-e-east-a.vn2", `subnet km-e-east-a/s4 {"observation":"metadata.name: cluster east gives no ` +
-				"addresses of it: look at Subnet a/s4 there"}, "VirtualNetwork km-e-east-a/vn2"},
+			"create TenantNetwork km-e-east-a.vn2", `subnet km-e-east-a/s4 {"observation":"metadata.name: cluster east gives ` +
+				"no addresses of it: look at Subnet a/s4 there"}, "VirtualNetwork km-e-east-a/vn2"},
 		{"with a TenantNetwork", of(requested, slice(user(dual), subnet("s4", v4, contrailv4.IPRange{From: "10.70.0.8",
 			To: "10.70.0.9"}), subnet("s6", v6), listed("east", "a"))), []string{
 			"TenantNetwork km-e-east-a.vn2 requests east/a/vn2 uid-east-a {Name:s4 CIDR:10.70.0.0/24 DefaultGateway: " +
@@ -613,14 +615,13 @@ func TestCentralRequests(t *testing.T) {
 		{"too many ranges", of(requested, slice(user(nil), subnet("s4", v4, many...), listed("east", "a"))), []string{
 			"ranges after the first 50 are left out"}, strings.Repeat(" {From:10.70.0.8 To:10.70.0.9}", maxRequestedRanges)},
 		{"for first interfaces", of(requested, slice(user(func(n *contrailv4.VirtualNetwork) { n.Spec.PodNetwork = true }),
-			subnet("s4", v4), listed("east", "a"))), []string{"spec.podNetwork: it is stored and has no effect", "requests east"},
-			"Failure"},
+			subnet("s4", v4), listed("east", "a"))), []string{"spec.podNetwork: it is stored and has no effect",
+			"requests east"}, "Failure"},
 		{"the list is not known", of(kept, slice(user(nil), subnet("s4", v4))), []string{
 			"TenantNetwork km-e-east-a.vn2 of east/a uid-east-a network vn2 uid-east-a-vn2 [] requests //vn2",
 			"it is kept, and joins nothing"}, "delete"},
-		{"outside of copies", of(slice(&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "vn2"},
-			Spec: contrailv4.VirtualNetworkSpec{V4SubnetReference: &contrailv4.ResourceReference{Name: "s4"}}},
-			&contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s4"},
+		{"outside of copies", of(slice(
+			user(func(n *contrailv4.VirtualNetwork) { n.Namespace = "shop" }), &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s4"},
 				Spec: contrailv4.SubnetSpec{CIDR: v4}}, listed("east", "a"))), []string{"TenantNetwork km-e-east-a of"}, "shop"},
 	} {
 		t.Run(row.name, func(t *testing.T) { expectLines(t, centralLines(row.objects...), row.want, row.none) })

@@ -103,8 +103,9 @@ func (c *central) requestOf(o *networkOwner, r *derive.Reader) *tombolov1alpha1.
 }
 
 // requestStatus reports why the Pods of a cluster get no addresses of a VirtualNetwork that a user created in a copy.
-// fails is set if none of its Subnets is usable.
-func (s *centralSteps) requestStatus(k derive.Object, of *copiedNetwork, r *derive.Reader, ps *problem.List) (fails bool) {
+// It fails if no Subnet is usable.
+func (s *centralSteps) requestStatus(k derive.Object, of *copiedNetwork, r *derive.Reader,
+	ps *problem.List) (fails bool) {
 	n, _ := derive.Get(r, s.virtual, k)
 	about := problem.About("VirtualNetwork", k.Namespace, k.Name)
 	usable := false

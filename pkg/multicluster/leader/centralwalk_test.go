@@ -339,6 +339,6 @@ func TestCentralWalk(t *testing.T) {
 	}
 	t.Logf("%d joined, %d requested", joined, requested)
 	if joined < 20 || requested < 20 {
-		t.Errorf("%d networks are joined with VirtualNetworks, and %d are requested: the walk shows nothing", joined, requested)
+		t.Error("so few networks are joined with VirtualNetworks, or are requested: the walk shows nothing")
 	}
 }

@@ -166,7 +166,7 @@ var (
 
 	reasonNotCreated = reasons.New(reasons.Row{
 		Name: "NotCreated", Objects: "VirtualNetwork and Subnet of a copy", Shown: reasons.Condition, Level: reasons.Warning,
-		Cause:  "It was created in the copy, and its cluster has not created it in the Namespace, or gives no addresses of it.",
+		Cause:  "It was created in the copy, and its cluster has not created it, or gives no addresses of it.",
 		Remedy: "Follow the message. Look at the object of this name in the cluster, and at the Events of its ClusterSet.",
 	})
 
