@@ -620,9 +620,13 @@ func TestCentralRequests(t *testing.T) {
 		{"the list is not known", of(kept, slice(user(nil), subnet("s4", v4))), []string{
 			"TenantNetwork km-e-east-a.vn2 of east/a uid-east-a network vn2 uid-east-a-vn2 [] requests //vn2",
 			"it is kept, and joins nothing"}, "delete"},
-		{"outside of copies", of(slice(
-			user(func(n *contrailv4.VirtualNetwork) { n.Namespace = "shop" }), &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s4"},
-				Spec: contrailv4.SubnetSpec{CIDR: v4}}, listed("east", "a"))), []string{"TenantNetwork km-e-east-a of"}, "shop"},
+		{"outside of copies", of(slice(user(func(n *contrailv4.VirtualNetwork) {
+			n.Namespace = "shop"
+		}), func() client.Object {
+			s := subnet("s4", v4)
+			s.SetNamespace("shop")
+			return s
+		}(), listed("east", "a"))), []string{"TenantNetwork km-e-east-a of"}, "shop"},
 	} {
 		t.Run(row.name, func(t *testing.T) { expectLines(t, centralLines(row.objects...), row.want, row.none) })
 	}
