@@ -1,6 +1,11 @@
 package tenant
 
-import "github.com/tombolo-net/tombolo/pkg/derive"
+import (
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
 
 // Own are the central cluster's own isolated Namespaces that have copies there, in the tables of the leader. A router in
 // such a Namespace joins the networks of the copy. It selects them by the labels that they have in its own Namespace.
@@ -62,4 +67,27 @@ func (t *routerTables) newCopySearch(own derive.Object, r *derive.Reader) copySe
 func (s copySearch) selects(i ImportFacts) (one, known bool) {
 	candidates, known := s.candidates(i)
 	return known && s.selected(i, candidates), known
+}
+
+// apart reports imported routers of isolated Namespaces here whose first interfaces are not joined with these of the
+// router's Namespace, since only one of the two Namespaces has a copy. The leader joins copies, and the cluster's own
+// tables join Namespaces without one.
+func (t *routerTables) apart(out *Router, namespace string, r *derive.Reader, ps *problem.List) {
+	own := t.copiedHere(derive.Object{Name: namespace}, r)
+	var others []string
+	for _, name := range out.Imports {
+		k := derive.Object{Name: name.Namespace}
+		if f, _ := derive.Get(r, t.Namespaces, k); f.Isolated && t.copiedHere(k, r) != own {
+			others = append(others, k.Name)
+		}
+	}
+	if others = slices.Compact(others); len(others) == 0 {
+		return
+	}
+	words := "Namespace " + namespace + " has no copy here, and Namespace " + problem.Few(others) + " has one"
+	if own {
+		words = "Namespace " + namespace + " has a copy here, and Namespace " + problem.Few(others) + " has none"
+	}
+	ps.Add(out.Object, "spec.import", reasonNoCopy, words+", so the first interfaces of their Pods are not joined: look "+
+		"at the Kubemanager of this cluster, and at the ClusterSet of its member controller")
 }

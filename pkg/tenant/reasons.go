@@ -51,8 +51,8 @@ var (
 
 	reasonNoCopy = reasons.New(reasons.Row{
 		Name: "NoCopy", Objects: "VirtualNetworkRouter", Shown: reasons.Problem, Level: reasons.Error,
-		Cause: "In the central cluster, an import selects routers in copies of Namespaces alone, and the Namespace of the " +
-			"router has no copy. Nothing is joined.",
+		Cause: "In the central cluster, the Namespace of the router has no copy, and an import selects routers in copies " +
+			"alone. Or one of two Namespaces has a copy, and the other one has none. They are not joined.",
 		Remedy: "Let the central cluster be a member with the clusterID of the leader, and create a Kubemanager for it.",
 	})
 

@@ -295,32 +295,34 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 		return out, nil
 	}
 	out.Kind = f.Kind
-	if !namespace.Copy { // the leader joins the networks of copies
-		t.selectNetworks(key, at, f, &out, r, &ps)
-	}
+	first := !namespace.Copy && t.selectNetworks(key, at, f, &out, r, &ps) // the leader joins the networks of copies
 	t.imports(key, f.Imports, r, &out, &ps)
+	if first {
+		t.apart(&out, key.Namespace, r, &ps)
+	}
 	out.Problems = ps
 	return out, nil
 }
 
-// selectNetworks adds the networks that a router selects.
+// selectNetworks adds the networks that a router selects. It reports whether the first interfaces of Pods are joined,
+// here or by the leader.
 func (t *routerTables) selectNetworks(key derive.Object, at site, f RouterFacts, out *Router, r *derive.Reader,
 	ps *problem.List,
-) {
+) (first bool) {
 	oldest, _ := derive.Get(r, t.virtual.oldest, derive.Name(at.space))
 	for _, k := range oldest {
 		if n, there := at.network(k.Name, r); there && f.Networks.Matches(n.Labels) {
 			out.Networks = append(out.Networks, VirtualName(k))
 		}
 	}
-	t.selectDefault(key, at, f, out, r, ps)
+	return t.selectDefault(key, at, f, out, r, ps)
 }
 
 // selectDefault adds the default network of the Namespace, which its Pods' first interfaces are in, if a router selects
-// it.
+// it. If the Namespace has a copy in this cluster, the leader joins the network of the copy instead.
 func (t *routerTables) selectDefault(key derive.Object, at site, f RouterFacts, out *Router, r *derive.Reader,
 	ps *problem.List,
-) {
+) (joins bool) {
 	set, labelled := t.networkLabels(at, r)
 	space := derive.Object{Name: at.space}
 	namespace, _ := derive.Get(r, t.Namespaces, space)
@@ -341,12 +343,15 @@ func (t *routerTables) selectDefault(key derive.Object, at site, f RouterFacts, 
 		switch {
 		case !spans:
 			out.Networks = append(out.Networks, IsolatedName(at.space))
-		case !agreed && t.copiedHere(space, r): // the leader joins the network of the copy
+			return true
+		case !agreed && t.copiedHere(space, r):
+			return true
 		default:
 			ps.Add(out.Object, "metadata.namespace", reasonInTenantNetwork, "the Pods of Namespace "+key.Namespace+" are in "+
 				"TenantNetwork "+network+", which no router of this cluster joins: "+t.elsewhere(key.Namespace, network, r))
 		}
 	}
+	return false
 }
 
 // elsewhere returns how to join a Namespace that is in a network of several clusters.
