@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -11,7 +12,9 @@ import (
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
@@ -171,4 +174,71 @@ func TestTwoManagers(t *testing.T) {
 			router("a", "r1", "mesh", "r2", "west-b"), router(west, "r2", "mesh", "r1", "east-a")})
 	expectLines(t, centralLines(objects...), []string{
 		"km-e-east-a of east/a uid-east-a joined with km-w-west-b in [west]"}, "joined with a-east-a")
+}
+
+// TestOwnWithRealAPIServer has a router in a Namespace of the central cluster, with the rights of the manifest. It joins
+// the copy of another cluster's Namespace until the Namespace is not isolated any more. Its status stays as it is.
+func TestOwnWithRealAPIServer(t *testing.T) {
+	c, _ := startCentral(t)
+	ctx := t.Context()
+	create := func(o client.Object) {
+		t.Helper()
+		o.SetUID("")
+		o.SetCreationTimestamp(metav1.Time{})
+		if err := c.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"north", "west"} {
+		inArea(t, c, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id)},
+			ClusterID: id, ClusterSetID: "set", LeaderClusterID: "north"})
+	}
+	space := ownSpace("north", "a")
+	create(space)
+	inArea(t, c, listOf("north", namespacesOf("north", "a", space.UID)))
+	inArea(t, c, listed("west", "b"))
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "contrail"}})
+	create(manager("km-n", "north", 0))
+	create(manager("km-w", "west", 0))
+	own, far := router("a", "r1", "mesh", "r2", "west-b"), byName(router("km-w-west-b", "r2", "mesh", "r1", ""), "a")
+	create(own)
+	within(t, "the copies", func(ctx context.Context) bool {
+		for _, name := range []string{"km-n-north-a", "km-w-west-b"} {
+			if c.Get(ctx, client.ObjectKey{Namespace: "area", Name: name}, &tombolov1alpha1.TenantNetwork{}) != nil {
+				return false
+			}
+		}
+		return true
+	})
+	create(far)
+	is := func(step, joined, state string) {
+		t.Helper()
+		within(t, step, func(ctx context.Context) bool {
+			for name, want := range map[string]string{"km-n-north-a": joined, "km-w-west-b": "km-n-north-a"} {
+				n, have := &tombolov1alpha1.TenantNetwork{}, ""
+				if c.Get(ctx, client.ObjectKey{Namespace: "area", Name: name}, n) != nil {
+					return false
+				}
+				if len(n.Status.Joined) > 0 {
+					have = n.Status.Joined[0].Name
+				}
+				if joined == "" {
+					want = ""
+				}
+				if have != want {
+					return false
+				}
+			}
+			return c.Get(ctx, client.ObjectKeyFromObject(far), far) == nil && far.Status.State == state
+		})
+	}
+	is("joined", "km-w-west-b", contrailv4.StateSuccess)
+	space.Labels[tenant.LabelIsolated] = "false"
+	if err := c.Update(ctx, space); err != nil {
+		t.Fatal(err)
+	}
+	is("not isolated any more", "", contrailv4.StateWarning)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(own), own); err != nil || own.Status != (contrailv4.Status{}) {
+		t.Errorf("the router has the status %+v, which the cluster's own controller writes: %v", own.Status, err)
+	}
 }
