@@ -7,8 +7,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Own are the central cluster's own isolated Namespaces that have copies there, in the tables of the leader. A router in
-// such a Namespace joins the networks of the copy. It selects them by the labels that they have in its own Namespace.
+// Own are the central cluster's own isolated Namespaces that have copies there, in the tables of the leader. A router
+// in such a Namespace joins the networks of the copy. It selects them by the labels that they have in its own
+// Namespace.
 type Own struct {
 	// Copies are the names of the copies, by the Namespace.
 	Copies derive.Readable[derive.Object, string]
@@ -84,9 +85,9 @@ func (t *routerTables) apart(out *Router, namespace string, r *derive.Reader, ps
 	if others = slices.Compact(others); len(others) == 0 {
 		return
 	}
-	words := "Namespace " + namespace + " has no copy here, and Namespace " + problem.Few(others) + " has one"
+	words := "Namespace " + namespace + " has no copy here, and Namespace " + problem.Few(others) + " has a copy"
 	if own {
-		words = "Namespace " + namespace + " has a copy here, and Namespace " + problem.Few(others) + " has none"
+		words = "Namespace " + namespace + " has a copy here, and Namespace " + problem.Few(others) + " has no copy"
 	}
 	ps.Add(out.Object, "spec.import", reasonNoCopy, words+", so the first interfaces of their Pods are not joined: look "+
 		"at the Kubemanager of this cluster, and at the ClusterSet of its member controller")

@@ -22,8 +22,8 @@ func (c cluster) copyOf(name, cluster string) {
 
 // inCopy adds the import of the network of a copy, which a Namespace of this cluster is in.
 func (c cluster) inCopy(copied, namespace string) {
-	c.spanned[derive.Object{Name: copied}] = ClusterSetFacts{ID: shared + 7, Namespace: tombolov1alpha1.NamespaceReference{
-		Name: namespace, UID: c.namespaces[namespace].UID}}
+	c.spanned[derive.Object{Name: copied}] = ClusterSetFacts{ID: shared + 7,
+		Namespace: tombolov1alpha1.NamespaceReference{Name: namespace, UID: c.namespaces[namespace].UID}}
 }
 
 // named imports the routers with a label vnr of the Namespace of this name.
@@ -32,8 +32,8 @@ func named(namespace, router string) contrailv4.VirtualNetworkRouterEntry {
 		NamespaceSelector: of(corev1.LabelMetadataName, namespace)}
 }
 
-// centralCluster returns a central cluster. Its Namespace a has a copy, and imports the router of the copy of a Namespace of
-// another cluster, which imports it back.
+// centralCluster returns a central cluster. Its Namespace a has a copy, and a router that imports one in the copy of
+// another cluster's Namespace, which imports it back.
 func centralCluster() cluster {
 	c := newCluster()
 	c.add("a", "r", "mesh", map[string]string{"vnr": "r"}, named("km-west-b", "far"))
@@ -82,16 +82,17 @@ func TestCentralRouters(t *testing.T) {
 		}, []string{noCopy, "VirtualNetworkRouter a/r: metadata.namespace: the Pods of Namespace a are in TenantNetwork"}},
 		{"another network", func(c cluster) {
 			c.namespaces["a"].Annotations = map[string]string{AnnotationNetwork: "blue"}
-			c.spanned[derive.Object{Name: "blue"}] = ClusterSetFacts{ID: shared + 8, Selectors: []labels.Selector{labels.Everything()}}
-		}, []string{"VirtualNetworkRouter a/r: metadata.namespace: the Pods of Namespace a are in TenantNetwork blue, which " +
-			"no router of this cluster joins: use a NetworkConnection in the leader"}},
+			c.spanned[derive.Object{Name: "blue"}] = ClusterSetFacts{ID: shared + 8,
+				Selectors: []labels.Selector{labels.Everything()}}
+		}, []string{"VirtualNetworkRouter a/r: metadata.namespace: the Pods of Namespace a are in TenantNetwork blue, " +
+			"which no router of this cluster joins: use a NetworkConnection in the leader"}},
 		{"two Namespaces with copies", func(c cluster) {
 			c.second()
 			c.inCopy("km-own-b", "b")
 		}, nil},
 		{"one of two Namespaces with a copy", cluster.second, []string{"VirtualNetworkRouter a/r: spec.import: Namespace a " +
-			"has a copy here, and Namespace b has none, so the first interfaces of their Pods are not joined",
-			"VirtualNetworkRouter b/s: spec.import: Namespace b has no copy here, and Namespace a has one"}},
+			"has a copy here, and Namespace b has no copy, so the first interfaces of their Pods are not joined",
+			"VirtualNetworkRouter b/s: spec.import: Namespace b has no copy here, and Namespace a has a copy"}},
 		{"it is not isolated", func(c cluster) { c.namespaces["a"] = namespaceOf("a", false, nil) }, []string{noCopy,
 			"VirtualNetworkRouter a/r: metadata.namespace: the Pods of Namespace a are in the default network",
 			"VirtualNetwork a/default-podnetwork: metadata.namespace: the Pods"}},
@@ -138,7 +139,7 @@ func TestCopiesDisplaceNothing(t *testing.T) {
 		if mirrored {
 			c.copyOf("km-own-a", "own")
 			c.inCopy("km-own-a", "a")
-			want, problems = 0, 2 // the leader joins its network, and the spokes here have no copies
+			want, problems = 0, 2 // the leader joins its network; the spokes here have no copies
 		}
 		tables := newClusterTables()
 		tables.fill(c)

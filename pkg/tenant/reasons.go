@@ -52,7 +52,7 @@ var (
 	reasonNoCopy = reasons.New(reasons.Row{
 		Name: "NoCopy", Objects: "VirtualNetworkRouter", Shown: reasons.Problem, Level: reasons.Error,
 		Cause: "In the central cluster, the Namespace of the router has no copy, and an import selects routers in copies " +
-			"alone. Or one of two Namespaces has a copy, and the other one has none. They are not joined.",
+			"alone. Or one of two Namespaces has no copy, and the other one has a copy. They are not joined.",
 		Remedy: "Let the central cluster be a member with the clusterID of the leader, and create a Kubemanager for it.",
 	})
 

@@ -199,8 +199,8 @@ func TestStatus(t *testing.T) {
 			UID: spaces["a"].UID}}}
 	create(ofCopy)
 	expect(toCopy, "Success: ")
-	expect(toB, "Warning: spec.import: Namespace a has a copy here, and Namespace b has none, so the first interfaces of "+
-		"their Pods are not joined")
+	expect(toB, "Warning: spec.import: Namespace a has a copy here, and Namespace b has no copy, so the first "+
+		"interfaces of their Pods are not joined")
 	update(inCopy, func() { inCopy.Spec.Import = contrailv4.ImportVirtualNetworkRouter{} })
 	expect(toCopy, "Warning: spec.import: the networks of VirtualNetworkRouter copy/from-copy are not joined before it "+
 		"imports this router")

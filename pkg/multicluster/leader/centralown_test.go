@@ -111,7 +111,8 @@ func TestCentralOwn(t *testing.T) {
 			router(east, "r1", "mesh", "r2", "west-b")), joined[:2], "Failure"},
 		{"the labels of the Namespace select its network", with(selecting(own.DeepCopy(), "ns", "east-a"), far), joined,
 			"router a/r1"},
-		{"the labels of its own network", with(otherNetwork, selecting(own.DeepCopy(), "vn", "own"), far), joined, "router a/r1"},
+		{"the labels of its own network", with(otherNetwork, selecting(own.DeepCopy(), "vn", "own"), far), joined,
+			"router a/r1"},
 		{"with a network, the labels of the Namespace do not count", with(otherNetwork,
 			selecting(own.DeepCopy(), "ns", "east-a"), far), nil, "joined"},
 		{"labels of the copy do not count", with(selecting(own.DeepCopy(), "tombolo.io/copy", "east"), far), nil, "joined"},
@@ -143,7 +144,8 @@ func TestCentralOwn(t *testing.T) {
 		{"a hostile member lists it, too", slices.Concat(base[:8], slice(present("km-w-west-a", "west", "a")...),
 			slice(hostile, leads("east"), lists[0], ownSpace("east", "a"), own)), nil, "joined"},
 		{"a later Namespace of the name", elsewhere(later, leads("east"), own, far), selectsNothing, "joined"},
-		{"a Namespace that is not isolated", elsewhere(open, leads("east"), own, far), selectsNothing, "joined"},
+		{"a Namespace that is not isolated", elsewhere(open, leads("east"), own,
+			byName(far.DeepCopy(), "a")), selectsNothing, "joined"},
 		{"no copy yet", slices.Concat(copies[3:], managers, lists, slice(leads("east"), ownSpace("east", "a"), own, far)),
 			slices.Concat(selectsNothing, []string{"create Namespace km-e-east-a"}), "joined"},
 		{"the Kubemanager is deleted", slices.Concat(copies, managers[1:], lists, slice(leads("east"),
@@ -164,8 +166,8 @@ func namespacesOf(cluster, name string, uid types.UID) exportcheck.Namespaces {
 		Labels: map[string]string{"ns": "east-a"}}}}
 }
 
-// TestTwoManagers has two Kubemanagers that name the central cluster. Routers in its Namespaces join the networks of the
-// copies that may be joined.
+// TestTwoManagers has two Kubemanagers that name the central cluster. Routers in its Namespaces join the networks of
+// the copies that may be joined.
 func TestTwoManagers(t *testing.T) {
 	const west = "km-w-west-b"
 	objects := slices.Concat(present("a-east-a", "east", "a"), present("km-e-east-a", "east", "a"),
@@ -176,8 +178,9 @@ func TestTwoManagers(t *testing.T) {
 		"km-e-east-a of east/a uid-east-a joined with km-w-west-b in [west]"}, "joined with a-east-a")
 }
 
-// TestOwnWithRealAPIServer has a router in a Namespace of the central cluster, with the rights of the manifest. It joins
-// the copy of another cluster's Namespace until the Namespace is not isolated any more. Its status stays as it is.
+// TestOwnWithRealAPIServer has a router in a Namespace of the central cluster, with the rights of the manifest. It
+// joins the copy of another cluster's Namespace until the Namespace is not isolated any more. Its status stays as it
+// is.
 func TestOwnWithRealAPIServer(t *testing.T) {
 	c, _ := startCentral(t)
 	ctx := t.Context()

@@ -174,7 +174,8 @@ type setStep struct {
 	Want *mcv1alpha2.ClusterSet
 }
 
-// idOf returns the ID of the leader's own cluster. It is the ID of the ClusterSet, or of a ClusterClaim. It may be empty.
+// idOf returns the ID of the leader's own cluster. It is the ID of the ClusterSet, or of a ClusterClaim. It may be
+// empty.
 func (t *tables) idOf(set *mcv1alpha2.ClusterSet, r *derive.Reader) string {
 	if set.Spec.ClusterID != "" {
 		return set.Spec.ClusterID
