@@ -89,6 +89,6 @@ func (t *routerTables) apart(out *Router, namespace string, r *derive.Reader, ps
 	if own {
 		words = "Namespace " + namespace + " has a copy here, and Namespace " + problem.Few(others) + " has no copy"
 	}
-	ps.Add(out.Object, "spec.import", reasonNoCopy, words+", so the first interfaces of their Pods are not joined: look "+
-		"at the Kubemanager of this cluster, and at the ClusterSet of its member controller")
+	ps.Add(out.Object, "spec.import", reasonNoCopy, words+", so the first interfaces of their Pods are not joined: "+
+		"correct what the Kubemanager of this cluster reports, or create one")
 }
