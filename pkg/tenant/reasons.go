@@ -49,6 +49,13 @@ var (
 		Remedy: "Create it, or correct the name.",
 	})
 
+	reasonNoCopy = reasons.New(reasons.Row{
+		Name: "NoCopy", Objects: "VirtualNetworkRouter", Shown: reasons.Problem, Level: reasons.Error,
+		Cause: "In the central cluster, the Namespace of the router has no copy, and an import selects routers in copies " +
+			"alone. Or one of two Namespaces has no copy, and the other one has a copy. They are not joined.",
+		Remedy: "Let the central cluster be a member with the clusterID of the leader, and create a Kubemanager for it.",
+	})
+
 	reasonNotAllowed = reasons.New(reasons.Row{
 		Name: "NotAllowed", Objects: "Subnet", Shown: reasons.Problem, Level: reasons.Error,
 		Cause:  "Operators do not allow the range. No Pod gets an address of it.",

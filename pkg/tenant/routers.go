@@ -146,6 +146,8 @@ type Objects struct {
 	Subnets  derive.Readable[derive.Object, SubnetFacts]
 	Reserved []derive.Readable[derive.Object, []Reserved]
 	Allowed  derive.Readable[derive.Object, Allowed]
+	// Own are Namespaces of the central cluster that have copies there; it is empty elsewhere.
+	Own Own
 
 	central *derive.Index[derive.Object, derive.Object, ClusterSetFacts] // Imports by the Namespace of a copy
 }
@@ -205,8 +207,14 @@ func (o Objects) defaultNetwork(k derive.Object, r *derive.Reader) []problem.Pro
 // routerTables select the networks and imports of VirtualNetworkRouters.
 type routerTables struct {
 	Objects
-	virtual  *virtualTables
-	oldest   *derive.Table[derive.Name, []derive.Object] // routers of a Namespace that count
+	virtual *virtualTables
+	oldest  *derive.Table[derive.Name, []derive.Object] // routers of a Namespace that count
+	// here and copied are routers that count: of this cluster's Namespaces, and of copies in the central cluster.
+	here, copied routerPool
+}
+
+// routerPool has routers among which imports select.
+type routerPool struct {
 	counting *derive.Table[derive.Object, RouterFacts]
 	byLabel  *derive.Index[derive.Name, derive.Object, RouterFacts] // by "key=value"
 	byOwn    *derive.Index[derive.Name, derive.Object, RouterFacts] // by Namespace
@@ -215,30 +223,39 @@ type routerTables struct {
 // newRouters returns the table of the VirtualNetworkRouters of this cluster.
 func newRouters(e *derive.Engine, o Objects, v *virtualTables) *derive.Table[Name, Router] {
 	t := &routerTables{Objects: o, virtual: v}
-	byNamespace := func(k derive.Object, _ RouterFacts) []derive.Name { return []derive.Name{derive.Name(k.Namespace)} }
 	all := derive.NewIndex(o.Routers, "namespace", byNamespace)
 	t.oldest = derive.NewTable(e, "oldest-routers",
 		func(namespace derive.Name, r *derive.Reader) ([]derive.Object, []problem.Problem) {
 			return oldestOf(derive.List(r, all, namespace)), nil
 		}, derive.KeysOfIndex(all))
-	t.counting = derive.NewTable(e, "counting-routers",
-		func(k derive.Object, r *derive.Reader) (f RouterFacts, _ []problem.Problem) {
-			if !o.inCopy(k.Namespace, r) && t.counts(k, r) {
-				f, _ = derive.Get(r, o.Routers, k)
-			}
-			return f, nil
-		}, derive.KeysOf(o.Routers))
-	t.byLabel = derive.NewIndex(t.counting, "label", func(_ derive.Object, f RouterFacts) (out []derive.Name) {
+	t.here = t.pool(e, "counting-routers", false)
+	t.copied = t.pool(e, "counting-routers-of-copies", true)
+	byName := derive.NewIndex(o.Routers, "name", func(k derive.Object, _ RouterFacts) []Name {
+		return []Name{RouterName(k)}
+	})
+	return derive.NewTable(e, "virtual-network-routers", t.router, derive.KeysOfIndex(byName))
+}
+
+// pool adds the tables of the routers that count, of copies or of other Namespaces.
+func (t *routerTables) pool(e *derive.Engine, name string, copies bool) (p routerPool) {
+	p.counting = derive.NewTable(e, name, func(k derive.Object, r *derive.Reader) (f RouterFacts, _ []problem.Problem) {
+		if t.inCopy(k.Namespace, r) == copies && t.counts(k, r) {
+			f, _ = derive.Get(r, t.Routers, k)
+		}
+		return f, nil
+	}, derive.KeysOf(t.Routers))
+	p.byLabel = derive.NewIndex(p.counting, "label", func(_ derive.Object, f RouterFacts) (out []derive.Name) {
 		for key, value := range f.Labels {
 			out = append(out, label(key, value))
 		}
 		return out
 	})
-	t.byOwn = derive.NewIndex(t.counting, "namespace", byNamespace)
-	byName := derive.NewIndex(o.Routers, "name", func(k derive.Object, _ RouterFacts) []Name {
-		return []Name{RouterName(k)}
-	})
-	return derive.NewTable(e, "virtual-network-routers", t.router, derive.KeysOfIndex(byName))
+	p.byOwn = derive.NewIndex(p.counting, "namespace", byNamespace)
+	return p
+}
+
+func byNamespace(k derive.Object, _ RouterFacts) []derive.Name {
+	return []derive.Name{derive.Name(k.Namespace)}
 }
 
 // oldestOf returns the keys of the oldest routers, sorted.
@@ -271,7 +288,10 @@ func RouterName(k derive.Object) Name {
 func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Problem) {
 	key := derive.Object{Namespace: name.Namespace, Name: name.Name}
 	f, _ := derive.Get(r, t.Routers, key)
-	out := Router{Object: problem.About("VirtualNetworkRouter", key.Namespace, key.Name)}
+	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
+	at := t.siteOf(key.Namespace, r)
+	out := Router{Object: problem.About("VirtualNetworkRouter", key.Namespace, key.Name),
+		Quiet: namespace.Copy || at.space != at.namespace}
 	ps := problem.List(slices.Clone(f.Problems))
 	if !t.counts(key, r) {
 		ps.Add(out.Object, "metadata.namespace", reasonTooManyRouters, fmt.Sprintf("it joins nothing: its Namespace has %d "+
@@ -280,25 +300,37 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 		return out, nil
 	}
 	out.Kind = f.Kind
-	oldest, _ := derive.Get(r, t.virtual.oldest, derive.Name(key.Namespace))
-	for _, k := range oldest {
-		if n, _ := derive.Get(r, t.Networks, k); f.Networks.Matches(n.Labels) {
-			out.Networks = append(out.Networks, VirtualName(k))
-		}
+	first := !namespace.Copy && t.selectNetworks(key, at, f, &out, r, &ps) // the leader joins the networks of copies
+	t.imports(key, f.Imports, r, &out, &ps)
+	if first {
+		t.apart(&out, key.Namespace, r, &ps)
 	}
-	t.selectDefault(key, f, &out, r, &ps)
-	out.Imports = t.imports(key, f.Imports, r, out.Object, &ps)
 	out.Problems = ps
 	return out, nil
 }
 
-// selectDefault adds the default network of the Namespace, which its Pods' first interfaces are in, if a router selects
-// it.
-func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Router, r *derive.Reader,
+// selectNetworks adds the networks that a router selects. It reports whether the first interfaces of Pods are joined,
+// here or by the leader.
+func (t *routerTables) selectNetworks(key derive.Object, at site, f RouterFacts, out *Router, r *derive.Reader,
 	ps *problem.List,
-) {
-	set, labelled := t.networkLabels(key.Namespace, r)
-	namespace, _ := derive.Get(r, t.Namespaces, derive.Object{Name: key.Namespace})
+) (first bool) {
+	oldest, _ := derive.Get(r, t.virtual.oldest, derive.Name(at.space))
+	for _, k := range oldest {
+		if n, there := at.network(k.Name, r); there && f.Networks.Matches(n.Labels) {
+			out.Networks = append(out.Networks, VirtualName(k))
+		}
+	}
+	return t.selectDefault(key, at, f, out, r, ps)
+}
+
+// selectDefault adds the default network of the Namespace, which its Pods' first interfaces are in, if a router selects
+// it. If the Namespace has a copy in this cluster, the leader joins the network of the copy instead.
+func (t *routerTables) selectDefault(key derive.Object, at site, f RouterFacts, out *Router, r *derive.Reader,
+	ps *problem.List,
+) (joins bool) {
+	set, labelled := t.networkLabels(at, r)
+	space := derive.Object{Name: at.space}
+	namespace, _ := derive.Get(r, t.Namespaces, space)
 	switch {
 	case !f.Networks.Matches(set) && len(out.Networks) > 0:
 	case !f.Networks.Matches(set):
@@ -311,14 +343,20 @@ func (t *routerTables) selectDefault(key derive.Object, f RouterFacts, out *Rout
 			"the Pods of Namespace "+key.Namespace+" are in the default "+
 				"network, which no router joins: label the Namespace "+LabelIsolated+"=true")
 	default:
-		network, spans := t.spans(derive.Object{Name: key.Namespace}, r)
-		if !spans {
-			out.Networks = append(out.Networks, IsolatedName(key.Namespace))
-		} else {
+		network, spans := t.spans(space, r)
+		_, agreed := t.agreed(space, r)
+		switch {
+		case !spans:
+			out.Networks = append(out.Networks, IsolatedName(at.space))
+			return true
+		case !agreed && t.copiedHere(space, r):
+			return true
+		default:
 			ps.Add(out.Object, "metadata.namespace", reasonInTenantNetwork, "the Pods of Namespace "+key.Namespace+" are in "+
 				"TenantNetwork "+network+", which no router of this cluster joins: "+t.elsewhere(key.Namespace, network, r))
 		}
 	}
+	return false
 }
 
 // elsewhere returns how to join a Namespace that is in a network of several clusters.
@@ -335,43 +373,62 @@ func IsolatedName(namespace string) Name { return Name{Door: doorIsolated, Name:
 // networkLabels returns the labels of a Namespace's network, and whether they are labels of a VirtualNetwork. Without
 // such an object they are the Namespace's labels: in CN2 the object is made automatically, and users only label
 // Namespaces.
-func (t *routerTables) networkLabels(namespace string, r *derive.Reader) (set labels.Set, object bool) {
-	n, ok := derive.Get(r, t.Networks, derive.Object{Namespace: namespace, Name: contrailv4.DefaultPodNetwork})
-	if ok {
+func (t *routerTables) networkLabels(at site, r *derive.Reader) (set labels.Set, object bool) {
+	if n, ok := at.network(contrailv4.DefaultPodNetwork, r); ok {
 		return n.Labels, true
 	}
-	set, _ = derive.Get(r, t.Labels, derive.Object{Name: namespace})
+	set, _ = derive.Get(r, t.Labels, derive.Object{Name: at.namespace})
 	return set, false
 }
 
-// imports returns the routers that a router imports, sorted.
-func (t *routerTables) imports(own derive.Object, imports []ImportFacts, r *derive.Reader, object problem.Object,
+// imports adds the routers that a router imports, sorted.
+func (t *routerTables) imports(own derive.Object, imports []ImportFacts, r *derive.Reader, out *Router,
 	ps *problem.List,
-) []Name {
-	s := search{routerTables: t, own: own, r: r, left: maxCompared, wide: maxWide,
-		found: map[derive.Object]RouterFacts{}}
+) {
+	s := newSearch(t, &t.here, own, r)
+	copies := t.newCopySearch(own, r)
 	for at, i := range imports {
 		candidates, ok := s.candidates(i)
 		if !ok {
-			ps.Add(object, i.Field, reasonTooManyRouters,
+			ps.Add(out.Object, i.Field, reasonTooManyRouters,
 				fmt.Sprintf("it and the %d imports after it do not count: they would be "+
 					"compared with too many routers: select Namespaces by %s", len(imports)-at-1, corev1.LabelMetadataName))
 			break
 		}
-		if !s.selected(i, candidates) {
-			ps.Add(object, i.Field, reasonSelectsNothing, "it selects no other router: correct its selectors, or create the "+
-				"router")
+		selected := s.selected(i, candidates)
+		inCopies, known := copies.selects(i)
+		switch {
+		case selected || !known || inCopies && copies.count:
+		case inCopies:
+			ps.Add(out.Object, i.Field, reasonNoCopy, "it selects routers in copies of Namespaces alone, and Namespace "+
+				own.Namespace+" has no copy here, so nothing is joined: let this cluster be a member of its ClusterSet with the "+
+				"clusterID of the leader, and create a Kubemanager for it, or correct the selectors")
+		default:
+			ps.Add(out.Object, i.Field, reasonSelectsNothing, "it selects no other router: correct its selectors, or create "+
+				"the router")
 		}
 	}
-	out := inTurn(s.found)
-	if all := len(out); all > maxImports {
-		out = slices.Clone(out[:maxImports])
-		ps.Add(object, "spec.import", reasonTooManyRouters,
-			fmt.Sprintf("it selects %d routers, and does not import the last "+
-				"%d of them (one of each Namespace is first, the oldest ones): narrow the selectors", all, all-maxImports))
+	out.Imports = inTurn(s.found)
+	all := slices.Clone(out.Imports)
+	if copies.count && len(copies.found) > 0 { // the leader takes both in turn
+		both := maps.Clone(s.found)
+		maps.Copy(both, copies.found)
+		all = inTurn(both)
 	}
-	slices.SortFunc(out, Name.Compare)
-	return out
+	if n := len(all); n > maxImports {
+		all = all[:maxImports]
+		ps.Add(out.Object, "spec.import", reasonTooManyRouters,
+			fmt.Sprintf("it selects %d routers, and does not import the last "+
+				"%d of them (one of each Namespace is first, the oldest ones): narrow the selectors", n, n-maxImports))
+	}
+	out.Imports = slices.Clone(out.Imports[:min(len(out.Imports), maxImports)])
+	slices.SortFunc(out.Imports, Name.Compare)
+	for _, name := range all {
+		if _, copied := copies.found[derive.Object{Namespace: name.Namespace, Name: name.Name}]; copied && copies.count {
+			out.InCopies = append(out.InCopies, name)
+		}
+	}
+	slices.SortFunc(out.InCopies, Name.Compare)
 }
 
 // inTurn returns the names of routers in turns: the oldest router of each Namespace, then the second oldest of each,
@@ -397,11 +454,17 @@ func inTurn(found map[derive.Object]RouterFacts) []Name {
 // search finds the routers that one router imports.
 type search struct {
 	*routerTables
+	*routerPool
 	own        derive.Object
 	r          *derive.Reader
 	left, wide int // of maxCompared and maxWide
 	all        []derive.Row[derive.Object, RouterFacts]
 	found      map[derive.Object]RouterFacts
+}
+
+func newSearch(t *routerTables, in *routerPool, own derive.Object, r *derive.Reader) *search {
+	return &search{routerTables: t, routerPool: in, own: own, r: r, left: maxCompared, wide: maxWide,
+		found: map[derive.Object]RouterFacts{}}
 }
 
 // selected adds the other routers that an import selects. It reports whether there is one.

@@ -102,6 +102,11 @@ type Router struct {
 	Kind     Kind
 	Networks []Name
 	Imports  []Name // routers
+	// InCopies are routers in copies of the central cluster that it imports. The leader joins their networks, and these
+	// tables only report problems.
+	InCopies []Name
+	// Quiet is set if another program reports the problems of the router.
+	Quiet bool
 	// Problems are the front door's.
 	Problems []problem.Problem
 }
@@ -341,8 +346,11 @@ func (t *Tables) joined(name Name, r *derive.Reader) (out []Name, _ []problem.Pr
 // imports returns the problems of a router: those from its front door, and imports without an effect.
 func (t *Tables) imports(name Name, r *derive.Reader) ([]problem.Problem, []problem.Problem) {
 	router, _ := derive.Get(r, t.routers, name)
+	if router.Quiet {
+		return nil, nil
+	}
 	var missing, unlike, oneSided []string
-	for _, other := range router.Imports {
+	for _, other := range slices.Concat(router.Imports, router.InCopies) {
 		o, ok := derive.Get(r, t.routers, other)
 		switch {
 		case !ok:

@@ -23,6 +23,7 @@ import (
 
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	plumbingv1 "github.com/tombolo-net/tombolo/pkg/apis/plumbing/v1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -71,7 +72,7 @@ func TestStatus(t *testing.T) {
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, contrailv4.AddToScheme,
-		plumbingv1.AddToScheme} {
+		plumbingv1.AddToScheme, tombolov1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -184,11 +185,29 @@ func TestStatus(t *testing.T) {
 	inCopy, toCopy := importing("copy", "from-copy", "a", "to-copy"), importing("a", "to-copy", "copy", "from-copy")
 	create(inCopy)
 	create(toCopy)
-	expect(toCopy, "Warning: spec.import.virtualNetworkRouters[0]: it selects no other router")
+	expect(toCopy, "Warning: spec.import.virtualNetworkRouters[0]: it selects routers in copies of Namespaces alone, and "+
+		"Namespace a has no copy here, so nothing is joined")
 	expect(inCopy, "")
 	if have := stateOf(inCopy); have != ": " {
 		t.Errorf("the router in the copy has state %q, which the leader's controller writes", have)
 	}
+	// The Namespace has a copy, too: the leader joins both, if they import each other.
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "own", Labels: map[string]string{
+		tenant.LabelCopy: "central"}}})
+	ofCopy := &tombolov1alpha1.TenantNetworkImport{ObjectMeta: metav1.ObjectMeta{Name: "own"},
+		Spec: tombolov1alpha1.TenantNetworkImportSpec{Number: 7, Namespace: &tombolov1alpha1.NamespaceReference{Name: "a",
+			UID: spaces["a"].UID}}}
+	create(ofCopy)
+	expect(toCopy, "Success: ")
+	expect(toB, "Warning: spec.import: Namespace a has a copy here, and Namespace b has no copy, so the first "+
+		"interfaces of their Pods are not joined")
+	update(inCopy, func() { inCopy.Spec.Import = contrailv4.ImportVirtualNetworkRouter{} })
+	expect(toCopy, "Warning: spec.import: the networks of VirtualNetworkRouter copy/from-copy are not joined before it "+
+		"imports this router")
+	if err := c.Delete(t.Context(), ofCopy); err != nil {
+		t.Fatal(err)
+	}
+	expect(toB, "Success: ")
 
 	imports := toA.Spec.Import
 	update(toA, func() { toA.Spec.Import = contrailv4.ImportVirtualNetworkRouter{} })

@@ -33,6 +33,7 @@ import (
 //	namespaces of the central cluster ─► live ◄──────────┤
 //	virtualnetworks ─► copied networks ◄─────────────────┘ (with Subnets, also these that the cluster is to create)
 //	live, virtualnetworks, routers ─► tenants ─► joins of networks (networks.go), steps of statuses
+//	namespaces, copies of the leader's own cluster ─► own (centralown.go) ─► tenants
 type central struct {
 	on        bool                                 // the leader's cluster is the central one
 	members   derive.Readable[derive.Name, member] // of the ClusterSet
@@ -52,6 +53,7 @@ type central struct {
 	// copiedNetworks are by the VirtualNetwork of the copy.
 	copiedNetworks *derive.Table[derive.Object, *copiedNetwork]
 	tenants        *tenant.Tables // whose Namespaces are the copies
+	own            own
 
 	byCluster *derive.Index[derive.Name, derive.Object, *kubemanager]
 	byCopy    *derive.Index[derive.Object, derive.Object, *managed]
@@ -76,10 +78,11 @@ func kubemanagerFacts(o *configplanev1alpha1.Kubemanager) *kubemanager {
 }
 
 // centralNamespace has the facts of a Namespace of the central cluster. For a Namespace that is no copy it only has the
-// UID.
+// UID, and the labels if it is isolated.
 type centralNamespace struct {
 	UID                 types.UID
 	Copy                bool
+	Isolated            bool
 	Created             int64
 	Deleted             bool
 	Version             string // resourceVersion
@@ -91,6 +94,8 @@ func centralNamespaceFacts(o *corev1.Namespace) *centralNamespace {
 	if _, n.Copy = o.Labels[tenant.LabelCopy]; n.Copy {
 		n.Created, n.Deleted = o.CreationTimestamp.Unix(), !o.DeletionTimestamp.IsZero()
 		n.Version, n.Labels, n.Annotations = o.ResourceVersion, o.Labels, o.Annotations
+	} else if n.Isolated = tenant.NamespaceFactsOf(o).Isolated; n.Isolated {
+		n.Labels = o.Labels
 	}
 	return n
 }
@@ -172,6 +177,7 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 	c.copies = derive.NewTable(e, "copies of namespaces", c.copyOf, derive.KeysOfIndex(c.byCopy))
 	c.live = derive.NewTable(e, "live copies", c.liveCopy, derive.KeysOf(c.copies))
 	c.addCopiedNetworks(e)
+	c.addOwn(e, t.own)
 	imports := derive.NewSource[derive.Object, tenant.ClusterSetFacts](e, "no TenantNetworkImports")
 	imports.Loaded()
 	c.tenants = tenant.NewCluster(e, tenant.Objects{
@@ -180,15 +186,16 @@ func newCentral(k *watch.Kinds, t *tables, on bool) *central {
 			func(k derive.Object, r *derive.Reader) (labels.Set, []problem.Problem) {
 				n, _ := derive.Get(r, c.namespaces, k)
 				return tenant.NamespaceLabels(&corev1.Namespace{ObjectMeta: metaNamed(k.Name, n.Labels)}), nil
-			}, derive.KeysOf(c.live)),
+			}, derive.KeysOf(c.live), derive.KeysOf(c.own.copies)),
 		Networks: derive.NewTable(e, "networks of copies", c.networkFacts, derive.KeysOf(c.virtual)),
 		Routers: derive.NewTable(e, "routers of copies",
 			func(k derive.Object, r *derive.Reader) (f tenant.RouterFacts, _ []problem.Problem) {
-				if c.isLive(k.Namespace, r) {
+				if c.isLive(k.Namespace, r) || c.isOwn(k.Namespace, r) {
 					f, _ = derive.Get(r, c.routers, k)
 				}
 				return f, nil
 			}, derive.KeysOf(c.routers)),
+		Own: tenant.Own{Copies: c.own.copies, Networks: c.own.networks},
 	})
 	return c
 }

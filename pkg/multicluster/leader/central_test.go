@@ -138,6 +138,11 @@ func router(namespace, name, kind, imports, from string) *contrailv4.VirtualNetw
 func centralLines(objects ...client.Object) []string { return centralLinesIf(true, objects...) }
 
 func centralLinesIf(on bool, objects ...client.Object) []string {
+	return centralTables(on, objects...).centralLines()
+}
+
+// centralTables returns the tables of such a cluster.
+func centralTables(on bool, objects ...client.Object) *tables {
 	t := newTablesOf(on)
 	var area, around []client.Object
 	for _, a := range announced("east", "west") {
@@ -153,7 +158,7 @@ func centralLinesIf(on bool, objects ...client.Object) []string {
 	t.kinds.Fill(area...)
 	t.around.Fill(around...)
 	t.engine.Pass()
-	return t.centralLines()
+	return t
 }
 
 // isAround reports whether an object is outside of the Common Area.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,7 @@ func newCentralWalk(seed uint64) *centralWalk {
 	for _, a := range announced("east", "west") {
 		w.put(a)
 	}
+	w.put(leads("east"))
 	return w
 }
 
@@ -99,7 +101,7 @@ func (w *centralWalk) list(cluster string) *mcv1alpha1.ResourceExport {
 		if w.rand.IntN(3) == 0 {
 			continue
 		}
-		n := exportcheck.IsolatedNamespace{Name: name, UID: types.UID(w.pick("u", "v")),
+		n := exportcheck.IsolatedNamespace{Name: name, UID: types.UID(w.pick("u", "u", "u", "v")),
 			Labels: map[string]string{"ns": cluster + "-" + name}}
 		for _, network := range []string{"blue", "red"} {
 			if w.rand.IntN(3) == 0 {
@@ -125,14 +127,18 @@ func (w *centralWalk) step() {
 	cluster := w.pick("east", "west")
 	space := "km-" + cluster + "-" + cluster + "-" + w.pick("a", "b")
 	object := client.Object(w.list(cluster))
-	switch w.rand.IntN(11) {
+	switch w.rand.IntN(14) {
 	case 0, 1, 2, 3, 4:
 		w.obey(func() bool { return w.rand.IntN(2) == 0 })
 		return
 	case 5:
 		object = manager("km-"+cluster, cluster, 1)
-	case 6:
-		v := router(space, w.pick("r1", "r2"), "mesh", w.pick("r1", "r2"), w.pick("east-a", "west-a", "west-b"))
+	case 6, 10:
+		from := w.pick("east-a", "west-a", "west-b")
+		if w.rand.IntN(3) == 0 { // in the central cluster itself
+			space, from = w.pick("a", "b"), w.pick("west-a", "west-b")
+		}
+		v := router(space, w.pick("r1", "r2"), "mesh", w.pick("r1", "r2"), from)
 		if w.rand.IntN(2) == 0 {
 			v.Spec.VirtualNetworkSelector.MatchLabels = map[string]string{"net": w.pick("blue", "red")}
 		}
@@ -141,6 +147,17 @@ func (w *centralWalk) step() {
 		if object = client.Object(info(cluster, "10.96.0.0/12", w.pick("10.10.0.0/16", "10.50.0.0/16"))); cluster == "west" {
 			object = info(cluster, "10.128.0.0/12", "10.11.0.0/16")
 		}
+	case 9:
+		w.ownSpace()
+		return
+	case 11: // in the central cluster and in a copy, with imports of each other
+		for _, v := range []*contrailv4.VirtualNetworkRouter{router("a", "r1", "mesh", "r2", "west-a"),
+			router("km-west-west-a", "r2", "mesh", "r1", "east-a")} {
+			if w.objects[objectKey(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v.Namespace}})] != nil {
+				w.put(v)
+			}
+		}
+		return
 	case 8: // of a user
 		n := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: w.pick("blue", "green"),
 			Labels: map[string]string{"net": w.pick("blue", "x")}}}
@@ -148,7 +165,7 @@ func (w *centralWalk) step() {
 			n.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: w.pick("s1", "s2")}
 		}
 		object = n
-	case 9:
+	case 12:
 		object = &contrailv4.Subnet{ObjectMeta: metav1.ObjectMeta{Namespace: space, Name: w.pick("s1", "s2")},
 			Spec: contrailv4.SubnetSpec{CIDR: w.pick(append(walkRanges, "ten")...)}}
 	}
@@ -160,6 +177,35 @@ func (w *centralWalk) step() {
 	default:
 		w.put(object)
 	}
+}
+
+// ownSpace changes a Namespace of the central cluster, or its network.
+func (w *centralWalk) ownSpace() {
+	n := ownSpace("east", w.pick("a", "b"))
+	n.UID, n.Labels[tenant.LabelIsolated] = types.UID(w.pick("u", "u", "u", "v")), w.pick("true", "true", "true", "false")
+	network := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: n.Name,
+		Name: w.pick(contrailv4.DefaultPodNetwork, "blue", "red"), Labels: map[string]string{"net": w.pick("blue", "red")}}}
+	switch there := w.objects[objectKey(n)] != nil; {
+	case there && w.rand.IntN(2) == 0:
+		w.put(network)
+	case there && w.rand.IntN(2) == 0:
+		w.drop(network)
+	case there && w.rand.IntN(4) == 0:
+		w.drop(n)
+	default:
+		w.put(n)
+	}
+}
+
+// joinsOwn reports whether networks have other joins without routers in Namespaces of the central cluster.
+func (w *centralWalk) joinsOwn() bool {
+	var others []client.Object
+	for _, o := range w.objects {
+		if _, ok := o.(*contrailv4.VirtualNetworkRouter); !ok || strings.HasPrefix(o.GetNamespace(), "km-") {
+			others = append(others, o)
+		}
+	}
+	return !reflect.DeepEqual(w.networks.joins.All(), centralTables(true, others...).networks.joins.All())
 }
 
 // meta does a step of a copy.
@@ -306,7 +352,7 @@ func (w *centralWalk) keeps(t *testing.T) {
 // TestCentralWalk changes a central cluster at random. After each step the tables equal an evaluation from nothing. No
 // VirtualNetwork takes a range from another one. Once all steps are done, no step is left.
 func TestCentralWalk(t *testing.T) {
-	joined, requested := 0, 0
+	joined, requested, own := 0, 0, 0
 	for seed := range uint64(18) {
 		w := newCentralWalk(*walkSeed + seed)
 		for step := range *walkSteps / 4 {
@@ -325,6 +371,9 @@ func TestCentralWalk(t *testing.T) {
 					requested++
 				}
 			}
+			if step%4 == 0 && w.joinsOwn() {
+				own++
+			}
 			if w.keeps(t); t.Failed() {
 				t.Fatalf("step %d of seed %d", step, *walkSeed+seed)
 			}
@@ -337,8 +386,8 @@ func TestCentralWalk(t *testing.T) {
 			t.Fatalf("seed %d: steps are left:\n\t%s", *walkSeed+seed, strings.Join(lines, "\n\t"))
 		}
 	}
-	t.Logf("%d joined, %d requested", joined, requested)
-	if joined < 20 || requested < 20 {
-		t.Error("so few networks are joined with VirtualNetworks, or are requested: the walk shows nothing")
+	t.Logf("%d joined, %d requested, %d states with joins of own Namespaces", joined, requested, own)
+	if joined < 20 || requested < 20 || own < 5 {
+		t.Error("so few networks are joined, or are requested: the walk shows nothing")
 	}
 }

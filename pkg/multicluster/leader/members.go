@@ -174,6 +174,33 @@ type setStep struct {
 	Want *mcv1alpha2.ClusterSet
 }
 
+// idOf returns the ID of the leader's own cluster. It is the ID of the ClusterSet, or of a ClusterClaim. It may be
+// empty.
+func (t *tables) idOf(set *mcv1alpha2.ClusterSet, r *derive.Reader) string {
+	if set.Spec.ClusterID != "" {
+		return set.Spec.ClusterID
+	}
+	for _, claim := range inOrder(values(derive.All(r, t.facts.clusterClaims))) {
+		if claim.Name == multicluster.ClusterClaimClusterID || claim.ClaimName == multicluster.ClusterClaimClusterID {
+			return claim.Value
+		}
+	}
+	return ""
+}
+
+// ownID returns the ID of the leader's own cluster, or an empty one if the oldest ClusterSet has another leader.
+func (t *tables) ownID(_ derive.Name, r *derive.Reader) (derive.Name, []problem.Problem) {
+	sets := inOrder(values(derive.All(r, t.facts.sets)))
+	if len(sets) == 0 {
+		return "", nil
+	}
+	id := t.idOf(sets[0], r)
+	if leads := sets[0].Spec.Leaders; len(leads) == 0 || leads[0].ClusterID != id {
+		return "", nil
+	}
+	return derive.Name(id), nil
+}
+
 // setStep decides the cluster's ID and the status.
 func (t *stepTables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Problem) {
 	sets := inOrder(values(derive.All(r, t.all.facts.sets)))
@@ -191,14 +218,7 @@ func (t *stepTables) setStep(_ derive.Name, r *derive.Reader) (setStep, []proble
 			"ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
 	}
 	set := sets[0].DeepCopy()
-	if set.Spec.ClusterID == "" {
-		for _, claim := range inOrder(values(derive.All(r, t.all.facts.clusterClaims))) {
-			if claim.Name == multicluster.ClusterClaimClusterID || claim.ClaimName == multicluster.ClusterClaimClusterID {
-				set.Spec.ClusterID = claim.Value
-				break
-			}
-		}
-	}
+	set.Spec.ClusterID = t.all.idOf(set, r)
 	switch {
 	case set.Spec.ClusterID == "":
 		fault(set, "spec.clusterID", reasonClusterIDMissing,

@@ -44,6 +44,7 @@ type tables struct {
 	announces *derive.Table[derive.Object, *mcv1alpha1.MemberClusterAnnounce]
 	bindings  *derive.Table[derive.Name, binding.Decision]
 	members   *derive.Table[derive.Name, member]
+	own       *derive.Table[derive.Name, derive.Name]    // the ID of the leader's own cluster, one row
 	orphans   *derive.Table[derive.Object, time.Time]    // exports without a member, and since when
 	services  *derive.Table[derive.Object, jointService] // by the import's name without suffix
 	endpoints *derive.Table[derive.Object, joint]        // the same
@@ -167,6 +168,7 @@ func newTablesOf(central bool) *tables {
 		func(derive.Object, *mcv1alpha1.MemberClusterAnnounce) []derive.Name { return []derive.Name{one} })
 	t.bindings = derive.NewTable(e, "bindings", t.binding, derive.KeysOfIndex(anyAnnounce))
 	t.members = derive.NewTable(e, "members", t.member, derive.KeysOfIndex(t.announcesOf))
+	t.own = derive.NewTable(e, "ID of the leader's cluster", t.ownID, derive.KeysOfIndex(everything))
 
 	t.index.indexExports()
 	orphaned := derive.NewIndex(t.facts.written, "not announced", func(k derive.Object, w written) []derive.Object {
