@@ -284,6 +284,7 @@ type copiedNetwork struct {
 	Of *copied // its Namespace
 	// Requests is set if a user created it in the copy. It has no UID until its cluster has created it.
 	Requests bool
+	Taken    bool // a user of the cluster has one of the name, so the requested one is not there
 	exportcheck.VirtualNetwork
 }
 
@@ -307,10 +308,14 @@ func (c *central) copiedNetwork(k derive.Object, r *derive.Reader) (*copiedNetwo
 		return &copiedNetwork{Of: of, Requests: requests, VirtualNetwork: exportcheck.VirtualNetwork{Name: k.Name}}, nil
 	}
 	for _, n := range of.VirtualNetworks {
-		if n.Name == k.Name && n.Requested && !requests { // the cluster is about to delete it
+		switch {
+		case n.Name != k.Name:
+		case n.Requested && !requests: // the cluster is about to delete it
 			return nil, nil
-		}
-		if n.Name == k.Name {
+		case requests && !n.Requested: // also if its member controller is an earlier one
+			return &copiedNetwork{Of: of, Requests: true, Taken: true,
+				VirtualNetwork: exportcheck.VirtualNetwork{Name: k.Name}}, nil
+		default:
 			return &copiedNetwork{Of: of, Requests: n.Requested, VirtualNetwork: n}, nil
 		}
 	}

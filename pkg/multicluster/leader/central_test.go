@@ -554,6 +554,13 @@ func TestCentralRequests(t *testing.T) {
 	made := func(age int, cidrs ...string) []client.Object { // the TenantNetwork
 		return presentNetwork(east, "east", "a", "vn2", age, cidrs...)[1:]
 	}
+	asked := func(cidr string) []client.Object { // the TenantNetwork with the number and the request
+		out := made(1, cidr)
+		n := out[0].(*tombolov1alpha1.TenantNetwork)
+		n.Status.Request = &tombolov1alpha1.NetworkRequest{Name: "vn2", Namespace: *n.Status.Namespace,
+			V4Subnet: &tombolov1alpha1.RequestedSubnet{Name: "s4", CIDR: cidr}}
+		return out
+	}
 	requested := made(1)
 	requested[0].(*tombolov1alpha1.TenantNetwork).Status = tombolov1alpha1.TenantNetworkStatus{}
 	kept := made(1)
@@ -574,7 +581,7 @@ func TestCentralRequests(t *testing.T) {
 	}{
 		{"created in the copy", of(slice(user(nil), subnet("s4", v4), listed("east", "a"))), []string{
 			"create TenantNetwork km-e-east-a.vn2", `subnet km-e-east-a/s4 {"observation":"metadata.name: cluster east gives ` +
-				"no addresses of it: look at Subnet a/s4 there"}, "VirtualNetwork km-e-east-a/vn2"},
+				"no addresses of it: wait"}, "VirtualNetwork km-e-east-a/vn2"},
 		{"with a TenantNetwork", of(requested, slice(user(dual), subnet("s4", v4, contrailv4.IPRange{From: "10.70.0.8",
 			To: "10.70.0.9"}), subnet("s6", v6), listed("east", "a"))), []string{
 			"TenantNetwork km-e-east-a.vn2 requests east/a/vn2 uid-east-a {Name:s4 CIDR:10.70.0.0/24 DefaultGateway: " +
@@ -597,10 +604,24 @@ func TestCentralRequests(t *testing.T) {
 			return v
 		}())), []string{"router km-e-east-a/r3"}, `r3 {"observation":"spec.virtualNetworkSelector`},
 		{"without addresses", of(made(1), slice(user(nil), subnet("s4", v4), requestedNetwork(listed("east", "a"), "vn2"))),
-			[]string{"VirtualNetwork a/vn2 of cluster east gives no addresses: look at its observation"}, "at ["},
-		{"the member has one of this name", of(slice(user(nil), subnet("s4", v4), withNetwork(listed("east", "a"), "vn2",
-			v4))), []string{`network km-e-east-a/vn2 {"ipFamilies":null,"observation":"metadata.name: it is no copy, so ` +
-			"VirtualNetwork a/vn2 of cluster east has no copy", `"state":"Failure"`}, "TenantNetwork km-e-east-a.vn2"},
+			[]string{"VirtualNetwork a/vn2 of cluster east gives no addresses: correct the reason"}, "at ["},
+		{"the member has one of this name", of(made(1, v4), slice(user(nil), subnet("s4", v4),
+			withNetwork(listed("east", "a"), "vn2", v4))), []string{
+			"TenantNetwork km-e-east-a.vn2 requests east/a/vn2 uid-east-a {Name:s4",
+			`"observation":"metadata.name: a user of the cluster has created VirtualNetwork a/vn2 of cluster east, so it is ` +
+				"joined with nothing", `"state":"Failure"`}, "at ["},
+		{"its Subnet is deleted later", of(asked(v4), slice(user(nil), created)), []string{
+			`network km-e-east-a/vn2 {"ipFamilies":"v4","observation":"spec.v4SubnetReference: Subnet s4 is not in this`,
+			"[10.70.0.0/24] requests east/a/vn2 uid-east-a {Name:s4 CIDR:10.70.0.0/24",
+			"joined with km-e-east-a.vn2 in [east] at [10.70.0.0/24]"}, "delete"},
+		{"its Subnet is made again with another range", of(asked(v4), slice(user(nil), subnet("s4", "10.71.0.0/24"),
+			created)), []string{"requests east/a/vn2 uid-east-a {Name:s4 CIDR:10.71.0.0/24",
+			"VirtualNetwork a/vn2 of cluster east has range 10.70.0.0/24, which this one does not have"}, "at ["},
+		{"a tenant has replaced the Subnet", of(asked(v4), slice(user(nil), subnet("s4", v4), requestedNetwork(listed("east",
+			"a"), "vn2", "10.99.0.0/24"))), []string{"VirtualNetwork a/vn2 of cluster east has range 10.99.0.0/24, which"},
+			"at ["},
+		{"the Kubemanager is not read", slices.Concat(asked(v4), slice(user(nil), subnet("s4", v4), created)),
+			[]string{"[10.70.0.0/24] requests east/a/vn2 uid-east-a {Name:s4 CIDR:10.70.0.0/24"}, "joined"},
 		{"deleted in the copy", of(made(1, v4), slice(created)), []string{"delete TenantNetwork km-e-east-a.vn2"},
 			"VirtualNetwork km-e-east-a/vn2"},
 		{"terminating in the copy", of(made(1, v4), slice(terminating, subnet("s4", v4), created)), []string{
@@ -611,7 +632,7 @@ func TestCentralRequests(t *testing.T) {
 		{"a Subnet of the other version", of(requested, slice(user(nil), subnet("s4", v6), listed("east", "a"))), []string{
 			"Subnet s4 has addresses of the other version of IP"}, "requests"},
 		{"a Subnet that is not valid", of(requested, slice(user(nil), subnet("s4", "ten"), listed("east", "a"))), []string{
-			"Subnet s4 gives no addresses: look at its observation", `subnet km-e-east-a/s4 {"observation":"spec.cidr:`,
+			"Subnet s4 gives no addresses: correct the reason", `subnet km-e-east-a/s4 {"observation":"spec.cidr:`,
 			`"state":"Failure"`}, "requests"},
 		{"one Subnet of two", of(requested, slice(user(dual), subnet("s6", v6), listed("east", "a"))), []string{
 			"requests east/a/vn2 uid-east-a {Name:s6", "Subnet s4 is not in this Namespace"}, "{Name:s4"},
@@ -622,6 +643,8 @@ func TestCentralRequests(t *testing.T) {
 		{"for first interfaces", of(requested, slice(user(func(n *contrailv4.VirtualNetwork) { n.Spec.PodNetwork = true }),
 			subnet("s4", v4), listed("east", "a"))), []string{"spec.podNetwork: it is stored and has no effect",
 			"requests east"}, "Failure"},
+		{"the list is not known, and there is no TenantNetwork", of(slice(user(nil), subnet("s4", v4))), []string{
+			"the Namespaces of cluster east are not known, so it has no network yet"}, "create TenantNetwork km-e-east-a.vn2"},
 		{"the list is not known", of(kept, slice(user(nil), subnet("s4", v4))), []string{
 			"TenantNetwork km-e-east-a.vn2 of east/a uid-east-a network vn2 uid-east-a-vn2 [] requests //vn2",
 			"it is kept, and joins nothing"}, "delete"},

@@ -78,28 +78,46 @@ func (c *copied) ofCluster() *tombolov1alpha1.NamespaceOfCluster {
 		NamespaceReference: tombolov1alpha1.NamespaceReference{Name: c.Name, UID: c.UID}}
 }
 
-// requestOf returns the VirtualNetwork that a cluster is to create, or nil. A Subnet that is missing or not valid is
-// left out. Without Subnets there is no request.
-func (c *central) requestOf(o *networkOwner, r *derive.Reader) *tombolov1alpha1.NetworkRequest {
-	if !o.Virtual.Requests {
+// requestOf returns the VirtualNetwork that a cluster is to create, or nil. A Subnet that is missing or not valid stays
+// as it was requested before: Pods have its addresses, and an unread Subnet looks like a missing one. Without Subnets
+// there is no request.
+func (c *central) requestOf(o *networkOwner, before *tombolov1alpha1.NetworkRequest,
+	r *derive.Reader) *tombolov1alpha1.NetworkRequest {
+	n, _ := derive.Get(r, c.virtual, o.Key)
+	if n == nil || !o.Virtual.Requests {
 		return nil
 	}
-	n, _ := derive.Get(r, c.virtual, o.Key)
-	if n == nil {
-		return nil
+	if before == nil {
+		before = &tombolov1alpha1.NetworkRequest{}
 	}
 	out := &tombolov1alpha1.NetworkRequest{Namespace: *o.ofCluster(), Name: o.Key.Name}
-	for version, to := range []**tombolov1alpha1.RequestedSubnet{&out.V4Subnet, &out.V6Subnet} {
+	for version, to := range []struct {
+		is, was **tombolov1alpha1.RequestedSubnet
+	}{
+		{&out.V4Subnet, &before.V4Subnet}, {&out.V6Subnet, &before.V6Subnet},
+	} {
 		name := n.Subnets[version]
 		s, _ := derive.Get(r, c.subnets, derive.Object{Namespace: o.Key.Namespace, Name: name})
 		if name != "" && s.version() == version {
-			*to = s.requested(name)
+			*to.is = s.requested(name)
+		} else if was := *to.was; was != nil && was.Name == name {
+			*to.is = was
 		}
 	}
 	if out.V4Subnet == nil && out.V6Subnet == nil {
 		return nil
 	}
 	return out
+}
+
+// hasRange reports whether a request has a range. A tenant may replace a Subnet in the cluster. The central cluster
+// joins no other range.
+func hasRange(q *tombolov1alpha1.NetworkRequest, text string) bool {
+	if q == nil {
+		return false
+	}
+	return slices.ContainsFunc([]*tombolov1alpha1.RequestedSubnet{q.V4Subnet, q.V6Subnet},
+		func(s *tombolov1alpha1.RequestedSubnet) bool { return s != nil && s.CIDR == text })
 }
 
 // requestStatus reports why the Pods of a cluster get no addresses of a VirtualNetwork that a user created in a copy.
@@ -120,9 +138,11 @@ func (s *centralSteps) requestStatus(k derive.Object, of *copiedNetwork, r *deri
 			usable = true
 		case -1:
 			if there {
-				ps.Add(about, field, reasonNoSubnet, "Subnet "+name+" gives no addresses: look at its observation")
+				ps.Add(about, field, reasonNoSubnet, "Subnet "+name+" gives no addresses: correct the reason in its "+
+					"observation")
 			} else {
-				ps.Add(about, field, reasonNoSubnet, "Subnet "+name+" is not in this Namespace: create it")
+				ps.Add(about, field, reasonNoSubnet, "Subnet "+name+" is not in this Namespace: create it. Or apply "+
+					"tombolo-central.yml of the leader's version, if it is there")
 			}
 		default:
 			ps.Add(about, field, reasonNoSubnet, "Subnet "+name+" has addresses of the other version of IP: name it in the "+
@@ -135,13 +155,28 @@ func (s *centralSteps) requestStatus(k derive.Object, of *copiedNetwork, r *deri
 	}
 	in := of.Of.Name + "/" + k.Name + " of cluster " + of.Of.ClusterID
 	switch {
-	case !usable:
+	case of.Taken:
+		ps.Add(about, "metadata.name", reasonNameTaken, "a user of the cluster has created VirtualNetwork "+in+", so it is "+
+			"joined with nothing: delete that one, or create this one with another name. Or update the cluster's member "+
+			"controller, if it is older than the leader's")
+		return true
+	case !usable && of.UID == "":
 		return true
 	case of.UID == "":
-		ps.Add(about, "metadata.name", reasonNotCreated, "there is no VirtualNetwork "+in+" yet: if this stays, look at the "+
-			"Events of the cluster's ClusterSet, and update its member controller if it is older than this one")
+		ps.Add(about, "metadata.name", reasonNotCreated, "there is no VirtualNetwork "+in+" yet, or it has no room in the "+
+			"cluster's list: wait. If this stays, look at the Events of its ClusterSet, delete other VirtualNetworks there, "+
+			"and update its member controller")
 	case len(of.CIDRs) == 0:
-		ps.Add(about, "metadata.name", reasonNotCreated, "VirtualNetwork "+in+" gives no addresses: look at its observation")
+		ps.Add(about, "metadata.name", reasonNotCreated, "VirtualNetwork "+in+" gives no addresses: correct the reason in "+
+			"its observation")
+	}
+	made, _ := derive.Get(r, s.networks.networkStatus, of.Of.tenantNetwork(networkName(k)))
+	wanted := s.requestOf(&networkOwner{of.Of, k, of}, made.Status.Request, r)
+	for _, text := range of.CIDRs {
+		if !hasRange(wanted, text) {
+			ps.Add(about, "metadata.name", reasonNotCreated, "VirtualNetwork "+in+" has range "+text+", which this one does "+
+				"not have, and which is joined with nothing: delete its Subnet there, or the Pods of an earlier one")
+		}
 	}
 	return false
 }
@@ -197,6 +232,7 @@ func (s *centralSteps) givenStatus(k derive.Object, of *copied, r *derive.Reader
 			"spec.v4SubnetReference or spec.v6SubnetReference of one")
 		return
 	}
-	ps.Add(about, "metadata.name", reasonNotCreated, "cluster "+of.ClusterID+" gives no addresses of it: look at Subnet "+
-		of.Name+"/"+k.Name+" there, and at the Events of its ClusterSet")
+	ps.Add(about, "metadata.name", reasonNotCreated, "cluster "+of.ClusterID+" gives no addresses of it: wait. If this "+
+		"stays, correct the reason in the observation of Subnet "+of.Name+"/"+k.Name+" there, or in the Events of its "+
+		"ClusterSet")
 }

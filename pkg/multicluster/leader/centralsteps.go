@@ -371,6 +371,10 @@ func (s *centralSteps) virtualStatusStep(k derive.Object, r *derive.Reader) (sta
 		fails = true
 		ps.Add(about, "metadata.name", reasonNameTaken, "it is no copy, so VirtualNetwork "+of.Name+"/"+k.Name+" of cluster "+
 			of.ClusterID+" has no copy, and joins nothing: delete it")
+	case of.Kept && made == nil:
+		fails = true
+		ps.Add(about, "metadata.namespace", reasonNotCreated, "the Namespaces of cluster "+of.ClusterID+" are not known, so "+
+			"it has no network yet: correct the reason in the observation of Kubemanager "+of.Kubemanager.String())
 	case of.Kept:
 		want.VirtualNetworkNetworkID, want.IPFamilies = have.Status.VirtualNetworkNetworkID, have.Status.IPFamilies
 	case made == nil: // its TenantNetwork is made first

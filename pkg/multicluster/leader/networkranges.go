@@ -143,6 +143,10 @@ func (t *networks) rangeRequests(r *derive.Reader) (out []rangeRequest) {
 			if !of.Kept {
 				texts = of.Virtual.CIDRs
 			}
+			if of.Virtual.Requests && !of.Kept {
+				wanted := t.central.requestOf(of, have.Status.Request, r)
+				texts = slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return !hasRange(wanted, text) })
+			}
 		}
 		for _, text := range texts {
 			var ok bool

@@ -347,13 +347,13 @@ func (t *networks) networkStep(k derive.Object, r *derive.Reader) (*tombolov1alp
 	ranges, _ := derive.Get(r, t.ranges, k)
 	want.CIDRs = ranges.CIDRs
 	switch of := t.copyOf(k, n, r); {
-	case of != nil && of.Kept:
+	case of == nil && n.Copy || of != nil && of.Kept: // it stays until it is deleted
 		want.Namespace, want.VirtualNetwork = have.Status.Namespace, have.Status.VirtualNetwork
 		want.Request = have.Status.Request
 	case of != nil && of.Virtual == nil:
 		want.Namespace = of.ofCluster()
 	case of != nil:
-		want.Request = t.central.requestOf(of, r)
+		want.Request = t.central.requestOf(of, have.Status.Request, r)
 		if of.Virtual.UID != "" { // its cluster has created it
 			want.Namespace = of.ofCluster()
 			want.VirtualNetwork = &tombolov1alpha1.VirtualNetworkReference{Name: of.Virtual.Name, UID: of.Virtual.UID}

@@ -46,6 +46,14 @@ func blueRequest() *tombolov1alpha1.TenantNetwork {
 	return n
 }
 
+// copyOfNamespace returns the TenantNetwork of a Namespace with a copy.
+func copyOfNamespace(namespace string) *tombolov1alpha1.TenantNetwork {
+	n := tenantNetwork("km-"+namespace, 7)
+	n.Status.Namespace = &tombolov1alpha1.NamespaceOfCluster{ClusterID: "east",
+		NamespaceReference: tombolov1alpha1.NamespaceReference{Name: namespace, UID: types.UID("uid-" + namespace)}}
+	return n
+}
+
 func ownLabels() map[string]string {
 	return map[string]string{"app.kubernetes.io/managed-by": multicluster.ControllerName}
 }
@@ -177,8 +185,23 @@ func TestNetworkRequests(t *testing.T) {
 				"create VirtualNetwork a/blue s4 s7"}},
 		{name: "a Subnet less", made: true, change: func(v *View) { request(v).V6Subnet = nil },
 			want: []string{"delete Subnet a/s6 fd50::/64", "update VirtualNetwork a/blue s4"}},
-		{name: "the request is gone", made: true, change: func(v *View) {
+		{name: "the leader has no copy of the Namespace any more", made: true, change: func(v *View) {
 			v.Leader.TenantNetworks = nil
+		}},
+		{name: "the leader has a copy of a later Namespace", made: true, change: func(v *View) {
+			v.Leader.TenantNetworks = v.Leader.TenantNetworks[1:]
+			v.Leader.TenantNetworks[0].Status.Namespace.UID = "later"
+		}},
+		{name: "objects of another controller", change: func(v *View) {
+			n, s := ownNetwork("a", "nad", "nad", ""), ownSubnet("a", "nad", "10.60.0.0/24")
+			for _, o := range []client.Object{n, s} {
+				o.SetOwnerReferences([]metav1.OwnerReference{{Kind: "NetworkAttachmentDefinition", Name: "nad",
+					Controller: new(true)}})
+			}
+			v.VirtualNetworks, v.Subnets = append(v.VirtualNetworks, n), append(v.Subnets, s)
+		}, want: []string{createS4, createS6, createBlue}},
+		{name: "the request is gone", made: true, change: func(v *View) {
+			v.Leader.TenantNetworks = v.Leader.TenantNetworks[1:]
 			other, s := subnetNetwork("a", "other", true, nil), ownSubnet("a", "other", "10.60.0.0/24")
 			users(s)
 			v.VirtualNetworks, v.Subnets = append(v.VirtualNetworks, other), append(v.Subnets, s)
@@ -208,8 +231,8 @@ func TestNetworkRequests(t *testing.T) {
 			problems: []string{usersBlue}},
 		{name: "not isolated", change: func(v *View) { v.Namespaces[0].Labels = nil }},
 		{name: "no longer isolated", made: true, change: func(v *View) {
-			v.Namespaces[0].Labels, v.Subnets = nil, v.Subnets[1:]
-		}, want: []string{"delete Subnet a/s6 fd50::/64", "delete VirtualNetwork a/blue s4 s6"}},
+			v.Namespaces[0].Labels, v.Leader.TenantNetworks = nil, v.Leader.TenantNetworks[1:]
+		}},
 		{name: "a copy", change: func(v *View) { v.Namespaces[0].Labels["tombolo.io/copy"] = "west" }},
 		{name: "no such Namespace", change: func(v *View) { v.Namespaces = nil }},
 		{name: "another Namespace of the name", change: func(v *View) { v.Namespaces[0].UID = "later" }},
@@ -253,7 +276,7 @@ func TestNetworkRequests(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := isolatedView("a")
-			v.Leader.TenantNetworks = []*tombolov1alpha1.TenantNetwork{blueRequest()}
+			v.Leader.TenantNetworks = []*tombolov1alpha1.TenantNetwork{blueRequest(), copyOfNamespace("a")}
 			if row.made {
 				v, _, _ = carriedOut(t, v)
 				expect(t, "made", len(v.VirtualNetworks)+len(v.Subnets), 3)
@@ -347,7 +370,7 @@ func TestManyRequests(t *testing.T) {
 	v, wrote, ps = carriedOut(t, v)
 	expect(t, "writes when these that are made are invalid", wrote, []string(nil))
 	expect(t, "problems when these that are made are invalid", len(ps), 21)
-	v.Leader.TenantNetworks = v.Leader.TenantNetworks[25:]
+	v.Leader.TenantNetworks = append(v.Leader.TenantNetworks[25:], copyOfNamespace("a"))
 	v, wrote, _ = carriedOut(t, v)
 	expect(t, "writes when their requests are gone", len(wrote), 80)
 	expect(t, "VirtualNetworks", len(v.VirtualNetworks), 20)
@@ -452,8 +475,17 @@ func TestNetworkRequestsWithRealAPIServers(t *testing.T) {
 			return nil
 		})
 	}
-	n := tenantNetwork("km-shop.blue", 0)
-	w.create(w.leader, n)
+	n, copied := tenantNetwork("km-shop.blue", 0), copyOfNamespace("shop")
+	ofCopy := copied.Status
+	ofCopy.State, ofCopy.Namespace.UID = tombolov1alpha1.StateSuccess, shop.UID
+	w.create(w.leader, n, copied)
+	w.eventually("the Namespace has a copy", func(ctx context.Context) error {
+		if err := w.leader.Get(ctx, client.ObjectKeyFromObject(copied), copied); err != nil {
+			return err
+		}
+		copied.Status = ofCopy
+		return w.leader.Status().Update(ctx, copied)
+	})
 	status := func(step string, change func(*tombolov1alpha1.TenantNetworkStatus)) {
 		t.Helper()
 		w.eventually(step, func(ctx context.Context) error {

@@ -94,7 +94,9 @@ func step(r *rand.Rand, v View, c Change) View {
 		}
 		return m
 	}
-	switch r.IntN(36) {
+	switch r.IntN(38) {
+	case 36, 37:
+		v.Leader.TenantNetworks = put(r, v.Leader.TenantNetworks, copyOfNamespace(ns))
 	case 31, 32:
 		n := requestOf(pick("one", "two", "three"), pick("east", "east", "east", "west"), ns, pick("one", "two", "x/y"))
 		n.Status.Request.V4Subnet = requestedSubnet(pick("one", "two"), pick("10.50.0.0/24", "10.50.0.0/24", "10.51.0.0/24"))
@@ -340,7 +342,7 @@ func TestWalk(t *testing.T) {
 		c := have.change()
 		wrote += len(c.Local) + len(c.Leader)
 		for _, w := range c.Local {
-			if w.Kind == "VirtualNetwork" {
+			if w.Kind == "VirtualNetwork" || w.Kind == "Subnet" {
 				requested++
 			}
 		}
@@ -360,7 +362,7 @@ func TestWalk(t *testing.T) {
 		}
 	}
 	if wrote < *walkSteps/2 || requested == 0 {
-		t.Errorf("%d writes in %d steps, %d of VirtualNetworks: the walk shows nothing", wrote, *walkSteps, requested)
+		t.Errorf("%d writes in %d steps, %d for requests: the walk shows nothing", wrote, *walkSteps, requested)
 	}
 }
 

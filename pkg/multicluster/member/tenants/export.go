@@ -73,8 +73,9 @@ func virtualNetworkFacts(o *contrailv4.VirtualNetwork) *virtualNetwork {
 	if f.Subnets == [2]string{} || !o.DeletionTimestamp.IsZero() {
 		return nil
 	}
+	m := ownMeta(o)
 	n := &virtualNetwork{VirtualNetwork: exportcheck.VirtualNetwork{Name: o.Name, UID: o.UID,
-		Requested: isOwn(o)}, Created: f.Created}
+		Requested: isOwn(&m)}, Created: f.Created}
 	n.Labels, n.Cut = listedLabels(o.Labels)
 	return n
 }

@@ -30,15 +30,19 @@ const (
 // Requested are the objects that the central cluster requests in an isolated Namespace, by name. KeptNetworks and
 // KeptSubnets are of requests with a problem: objects of these names stay as they are.
 type Requested struct {
+	// Copied is set if the Namespace has a copy. Without a copy there is no sign that a request was withdrawn, so
+	// existing objects stay.
+	Copied                    bool
 	Networks                  map[string]*contrailv4.VirtualNetwork
 	Subnets                   map[string]*contrailv4.Subnet
 	KeptNetworks, KeptSubnets map[string]bool
 }
 
-// ownMeta returns the metadata facts of an object, with the label of its controller.
+// ownMeta returns the metadata facts of an object, with the label of its controller. An object with a controlling owner
+// is another controller's: labels of a NetworkAttachmentDefinition are copied to it.
 func ownMeta(o metav1.Object) metav1.ObjectMeta {
 	m := writes.MetaFacts(o)
-	if value, ok := o.GetLabels()[labelManagedBy]; ok {
+	if value, ok := o.GetLabels()[labelManagedBy]; ok && metav1.GetControllerOf(o) == nil {
 		m.Labels = map[string]string{labelManagedBy: value}
 	}
 	return m
@@ -52,7 +56,7 @@ func isOwn[T metav1.Object](o T) bool {
 // networkObjectFacts leaves out the spec of a user's VirtualNetwork: only its name counts.
 func networkObjectFacts(o *contrailv4.VirtualNetwork) *contrailv4.VirtualNetwork {
 	n := &contrailv4.VirtualNetwork{ObjectMeta: ownMeta(o)}
-	if isOwn(o) {
+	if isOwn(n) {
 		n.Spec = o.Spec
 	}
 	return n
@@ -61,7 +65,7 @@ func networkObjectFacts(o *contrailv4.VirtualNetwork) *contrailv4.VirtualNetwork
 // subnetFacts leaves out the spec of a user's Subnet: only its name counts.
 func subnetFacts(o *contrailv4.Subnet) *contrailv4.Subnet {
 	s := &contrailv4.Subnet{ObjectMeta: ownMeta(o)}
-	if isOwn(o) {
+	if isOwn(s) {
 		s.Spec = o.Spec
 	}
 	return s
@@ -69,7 +73,7 @@ func subnetFacts(o *contrailv4.Subnet) *contrailv4.Subnet {
 
 // ownVersion returns the version of an object that this controller may write, else "".
 func ownVersion[T metav1.Object](o T) string {
-	if !isOwn(o) {
+	if m := ownMeta(o); !isOwn(&m) {
 		return ""
 	}
 	return o.GetResourceVersion()
@@ -89,6 +93,13 @@ func (t *Tables) newRequests(k *writes.Kinds) {
 			}
 			of := n.Status.Request.Namespace
 			return []derive.Object{{Namespace: of.ClusterID, Name: of.Name}}
+		})
+	t.copied = derive.NewIndex(t.networks, "copied namespace",
+		func(_ derive.Object, n *tombolov1alpha1.TenantNetwork) []derive.Object {
+			if n.Status.Namespace == nil || n.Status.VirtualNetwork != nil {
+				return nil
+			}
+			return []derive.Object{{Namespace: n.Status.Namespace.ClusterID, Name: n.Status.Namespace.Name}}
 		})
 	t.Requested = derive.NewTable(k.Engine, "requested virtual networks", t.requestedOf, derive.KeysOf(t.namespaces))
 	t.wantedNetworks = derive.NewIndex(t.Requested, "virtual networks",
@@ -142,6 +153,9 @@ func (t *Tables) requestedOf(k derive.Object, r *derive.Reader) (*Requested, []p
 			continue
 		}
 		d.claim(q)
+	}
+	for _, row := range derive.List(r, t.copied, derive.Object{Namespace: m.ID, Name: k.Name}) {
+		d.out.Copied = d.out.Copied || row.Key.Namespace == m.Common && row.Value.Status.Namespace.UID == n.UID
 	}
 	d.keep()
 	d.choose()
@@ -374,7 +388,7 @@ func (t *Tables) writeNetwork(k derive.Object, r *derive.Reader) *writes.Write {
 	}
 	q := t.requestedIn(k.Namespace, r)
 	want := q.Networks[k.Name]
-	if want == nil && q.KeptNetworks[k.Name] || want != nil && !exists && !t.hasSubnets(want, r) {
+	if want == nil && (q.KeptNetworks[k.Name] || !q.Copied) || want != nil && !exists && !t.hasSubnets(want, r) {
 		return nil
 	}
 	return writes.Diff[*contrailv4.VirtualNetwork]{Kind: kindNetwork, Mine: isOwn[*contrailv4.VirtualNetwork],
@@ -417,7 +431,7 @@ func (t *Tables) writeSubnet(k derive.Object, r *derive.Reader) *writes.Write {
 	}
 	q := t.requestedIn(k.Namespace, r)
 	want := q.Subnets[k.Name]
-	if want == nil && q.KeptSubnets[k.Name] {
+	if want == nil && (q.KeptSubnets[k.Name] || !q.Copied) {
 		return nil
 	}
 	return writes.Diff[*contrailv4.Subnet]{Kind: kindSubnet, Mine: isOwn[*contrailv4.Subnet],

@@ -50,7 +50,9 @@ type Tables struct {
 	networkObjects *derive.Source[derive.Object, *contrailv4.VirtualNetwork]
 	subnetObjects  *derive.Source[derive.Object, *contrailv4.Subnet]
 	// requests are TenantNetworks by the cluster ID and the name of the Namespace.
-	requests       *derive.Index[derive.Object, derive.Object, *tombolov1alpha1.TenantNetwork]
+	requests *derive.Index[derive.Object, derive.Object, *tombolov1alpha1.TenantNetwork]
+	// copied are TenantNetworks of Namespaces with a copy, in the same way.
+	copied         *derive.Index[derive.Object, derive.Object, *tombolov1alpha1.TenantNetwork]
 	Requested      *derive.Table[derive.Object, *Requested] // by Namespace
 	wantedNetworks *derive.Index[derive.Object, derive.Object, *Requested]
 	wantedSubnets  *derive.Index[derive.Object, derive.Object, *Requested]
