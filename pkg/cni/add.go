@@ -109,30 +109,38 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 				p, err), "the runtime will try again; see `tombolo get status` on this Node")
 		}
 	}
-	hostMAC, failed := s.build(ctx, box, &a)
-	if failed == nil {
-		failed = extras{s}.addAll(ctx, further, box, a)
-	}
+	var made map[ipam.Key]string
+	hostMAC, failed := s.build(ctx, box, &a, func(ctx context.Context) (failed *types.Error) {
+		made, failed = extras{s}.addAll(ctx, further, box, a)
+		return failed
+	})
 	if failed != nil {
+		for k, port := range made {
+			if err := s.undo(k, port); err != nil {
+				failed.Details = joinDetails(failed.Details, notUndone+err.Error())
+			}
+		}
 		// If an attachment worked before this request, it stays as it was. A runtime that repeats ADD must not lose a running
 		// Pod's interface.
 		if recorded && attached && slices.Equal(before.IPs, box.ips) {
 			return nil, failed
 		}
 		if err := s.undo(k, box.portName); err != nil {
-			failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+
-				err.Error())
+			failed.Details = joinDetails(failed.Details, notUndone+err.Error())
 		}
 		return nil, failed
 	}
 	return result(c, box, a, hostMAC)
 }
 
+const notUndone = "not all could be undone; DEL or the agent's next start will: "
+
 // build makes the interface and attaches it to the switch. The host's end is up before the switch gets the port.
 // ovs-vswitchd sets all flags of a new port to the values that it read last (netdev-linux.c, update_flags). If the end
 // came up in between, ovs-vswitchd would set it down again. Then both ends are configured and the port is made at the
-// same time.
-func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC string, failed *types.Error) {
+// same time. Other work may be done at this time too: the switch takes several new ports in little more time than one.
+func (s *Server) build(ctx context.Context, box sandbox, a *Attachment, also ...func(context.Context) *types.Error,
+) (hostMAC string, failed *types.Error) {
 	pod := a.PodNamespace + "/" + a.PodName
 	p, err := box.make()
 	if err != nil {
@@ -151,6 +159,9 @@ func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC
 				cancel() // the others need not continue
 			}
 		})
+	}
+	for _, do := range also {
+		step(func() *types.Error { return do(ctx) })
 	}
 	step(func() *types.Error {
 		err := s.node.Attach(ctx, *a)

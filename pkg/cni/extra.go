@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -66,28 +67,31 @@ func (e extras) of(ctx context.Context, q wire.Request, p pod) ([]Extra, *types.
 	return list, nil
 }
 
-// addAll makes the further interfaces of a Pod. If one fails, it removes the interfaces that this call has made.
-func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) *types.Error {
+// addAll makes the further interfaces of a Pod at the same time. It returns the ports of these that it has begun to
+// make, also if it fails.
+func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) (map[ipam.Key]string,
+	*types.Error) {
+	var mu sync.Mutex // of these two
 	made := map[ipam.Key]string{}
+	var failed *types.Error
+	var running sync.WaitGroup
 	for _, x := range list {
 		k := ipam.Key{ContainerID: a.ContainerID, IfName: x.IfName}
 		_, recorded := e.ipam.Get(k)
-		port, failed := e.add(ctx, k, x, first, a)
-		if !recorded && port != "" {
-			made[k] = port
-		}
-		if failed == nil {
-			continue
-		}
-		for k, port := range made {
-			if err := e.undo(k, port); err != nil {
-				failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+
-					err.Error())
+		running.Go(func() {
+			port, wrong := e.add(ctx, k, x, first, a)
+			mu.Lock()
+			defer mu.Unlock()
+			if !recorded && port != "" {
+				made[k] = port
 			}
-		}
-		return failed
+			if failed == nil {
+				failed = wrong
+			}
+		})
 	}
-	return nil
+	running.Wait()
+	return made, failed
 }
 
 // add makes one further interface. It returns its port once it has an address.

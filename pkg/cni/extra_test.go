@@ -258,6 +258,33 @@ func TestExtraFails(t *testing.T) {
 	}
 }
 
+// TestExtraAtOnce: the switch gets the ports of all interfaces at the same time. If it refuses one of them, nothing of
+// the Pod remains.
+func TestExtraAtOnce(t *testing.T) {
+	for _, refused := range []string{"", "eth0", "eth1", "eth2"} {
+		t.Run("refused "+refused, func(t *testing.T) {
+			r := newRig(t)
+			r.withExtras()
+			r.node.together, r.node.begun = 3, make(chan struct{})
+			if refused != "" {
+				r.node.refuseAll = map[string]error{refused: errors.New("no room")}
+			}
+			netns, _ := r.netns()
+			_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+			switch {
+			case refused == "":
+				if err != nil || r.node.attaches != 3 {
+					t.Errorf("ADD: %v after %d ports, want 3", err, r.node.attaches)
+				}
+				r.must("DEL", environment("c1", netns), r.conf(nil))
+			case err == nil || !strings.Contains(err.Msg, "no room"):
+				t.Errorf("ADD: %v, want the refusal", err)
+			}
+			r.clean()
+		})
+	}
+}
+
 // TestExtraGC removes the further interfaces of a container that is gone.
 func TestExtraGC(t *testing.T) {
 	r := newRig(t)

@@ -2,6 +2,7 @@ package cni
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,8 +89,11 @@ type fakeNode struct {
 	attached  map[ipam.Key]Attachment
 	device    map[ipam.Key]int // index of the port's device
 	attaches  int
-	refuse    error         // of the next Attach
-	hang      chan struct{} // Attach closes it and then waits for its context
+	refuse    error            // of the next Attach
+	hang      chan struct{}    // Attach closes it and then waits for its context
+	together  int              // no Attach ends before so many have begun
+	begun     chan struct{}    // closed then
+	refuseAll map[string]error // by interface
 	detachErr error
 	away      bool // Detach waits for its context
 }
@@ -125,7 +129,10 @@ func (n *fakeNode) Attach(ctx context.Context, a Attachment) error {
 	}
 	n.mu.Lock()
 	n.attaches++
-	refuse, hang := n.refuse, n.hang
+	refuse, hang, begun := cmp.Or(n.refuse, n.refuseAll[a.IfName]), n.hang, n.begun
+	if n.attaches == n.together {
+		close(begun)
+	}
 	k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
 	if _, still := n.attached[k]; still && n.device[k] != 0 && n.device[k] != link.Attrs().Index && refuse == nil {
 		refuse = fmt.Errorf("port %s got another device while the switch had it", a.PortName)
@@ -134,6 +141,13 @@ func (n *fakeNode) Attach(ctx context.Context, a Attachment) error {
 		n.attached[k], n.device[k] = a, link.Attrs().Index
 	}
 	n.mu.Unlock()
+	if begun != nil {
+		select {
+		case <-begun:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	if hang != nil {
 		close(hang)
 		<-ctx.Done()
