@@ -55,19 +55,20 @@ func nodeClocks(_ *Facts, c *Cluster, r *report) {
 			continue
 		}
 		if apart := a.Ahead - c.Ahead; apart.Abs() > skew+a.Took {
-			word := "ahead of"
-			if apart < 0 {
-				word = "behind"
-			}
-			r.fail(fault{object: "Node " + a.Node,
-				detail: fmt.Sprintf("its clock is %s %s the API server's", apart.Abs().Round(time.Second), word),
+			r.fail(fault{object: "Node " + a.Node, detail: "its clock is " + differs(apart) + " the API server's",
 				remedy: "run NTP on the Node (chronyc tracking)"})
 		}
 	}
 }
 
-func ahead(c *Cluster) string {
-	return fmt.Sprintf("%s is %s ahead of this machine", c.Name, c.Ahead.Round(time.Second))
+func ahead(c *Cluster) string { return c.Name + " is " + differs(c.Ahead) + " this machine" }
+
+// differs returns words about the difference of a clock from another one.
+func differs(d time.Duration) string {
+	if d = d.Round(time.Second); d < 0 {
+		return d.Abs().String() + " behind"
+	}
+	return d.String() + " ahead of"
 }
 
 // nodesReady reports Nodes that are not Ready. If the cause is the network of the Node, a check of its agent reports

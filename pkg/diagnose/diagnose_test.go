@@ -288,6 +288,8 @@ func TestFaults(t *testing.T) {
 		}, "TD001", []string{"east", "connection refused", "kubectl get --raw /version"}},
 		{"a clock is ahead", func(f *Facts) { east(f).Ahead = 2 * time.Minute }, "TD002",
 			[]string{"the clocks of north and east are 2m0s apart", "NTP"}},
+		{"a clock is behind", func(f *Facts) { east(f).Ahead = -2 * time.Minute }, "TD002",
+			[]string{"east is 2m0s behind this machine"}},
 		{"a clock of a Node is behind", func(f *Facts) {
 			for i, ahead := range []time.Duration{-40 * time.Second, -20 * time.Second, 10 * time.Minute} {
 				a := &east(f).Agents[i]
