@@ -25,7 +25,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests release release-check lab-binaries packages modules demo demo-up demo-down check test test-all test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel openvswitch agnhost coredns page conformance netpol sig-network families mcs failover between bench generate verify
+.PHONY: help build images next push manifests release release-check lab-binaries packages modules demo demo-up demo-down check test test-all test-code test-plain test-raced test-alone test-nodes test-labs test-e2e test-kernel test-chaos test-conformance walks chaos kernel openvswitch agnhost coredns page conformance netpol sig-network families mcs failover diagnosis between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -115,8 +115,8 @@ test-all: packages lab-binaries images next modules agnhost coredns
 	fi; \
 	build/tests unstable; exit $$status
 
-# Packages that have parts of their own, and two that `make test` does not run.
-OWN := ./test/e2e ./test/conformance ./test/demo ./test/lab ./test/families ./test/kernel ./test/node ./test/chaos ./test/netpol ./test/signetwork
+# Packages that have parts of their own, and three that `make test` does not run.
+OWN := ./test/e2e ./test/conformance ./test/demo ./test/lab ./test/families ./test/kernel ./test/node ./test/chaos ./test/netpol ./test/signetwork ./test/diagnosis
 
 test-code: # all that needs no lab, without the race detector
 	build/tests code "$$(build/tiers others $(OWN))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
@@ -209,6 +209,9 @@ mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=confor
 
 failover: packages lab-binaries images ## measure in a lab what clients notice of Gateways that fail, RUNS (10) times each; ARGS, such as --wireguard
 	@go run ./test/failover --runs $(or $(RUNS),10) $(ARGS)
+
+diagnosis: packages lab-binaries images modules ## put faults into a lab, which `tombolo diagnose` has to name first and the map has to show; FAULTS (each kind once), HEALTHY (3) looks before each, SEED (1)
+	go test -count=1 -v -timeout 180m ./test/diagnosis -diagnosis.seed $(or $(SEED),1) -diagnosis.faults $(or $(FAULTS),0) -diagnosis.healthy $(or $(HEALTHY),3)
 
 between: packages lab-binaries images ## measure in a lab what the way to another cluster carries, in plain text and encrypted; ARGS, such as --plain
 	@go run ./test/between $(ARGS)

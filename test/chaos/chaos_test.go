@@ -40,9 +40,6 @@ var world *scenario.Scenario
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if os.Getenv(envPrintTime) != "" {
-		os.Exit(m.Run())
-	}
 	setup := scenario.Setup{Name: "chaos", Clusters: []string{"north", "east"}, Nodes: 2, NodeGrace: nodeGrace,
 		Prepare: smallDisks}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
+	"github.com/tombolo-net/tombolo/test/wallclock"
 )
 
 // loss is what a fault may do to traffic between Pods that are there.
@@ -244,7 +245,7 @@ func clockOff(name, argument string) injection {
 			off = -off
 		}
 		where := fmt.Sprintf("by %s on %s", strings.TrimSuffix(off.String(), "0s"), at)
-		c, err := findClock(found[0].PID)
+		c, err := wallclock.Find(found[0].PID)
 		if err != nil {
 			return where, nil, err
 		}
@@ -253,8 +254,8 @@ func clockOff(name, argument string) injection {
 			before = "" // another fault has ended one of the two
 		}
 		return where, func(ctx context.Context) error {
-			return errors.Join(seenOff(ctx, at, found[0], off), keptConnection(ctx, at, before), c.putRight())
-		}, c.putOff(off)
+			return errors.Join(seenOff(ctx, at, found[0], off), keptConnection(ctx, at, before), c.PutRight())
+		}, c.PutOff(off)
 	}
 }
 

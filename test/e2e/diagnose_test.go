@@ -2,12 +2,10 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,67 +13,30 @@ import (
 
 	"github.com/tombolo-net/tombolo/deploy/charts"
 	checks "github.com/tombolo-net/tombolo/pkg/diagnose"
+	"github.com/tombolo-net/tombolo/test/scenario"
 )
-
-// diagnosis is the answer of `tombolo diagnose -o json`.
-type diagnosis struct {
-	Passed          bool
-	Failed, Unknown int
-	Seconds         float64
-	Results         []checks.Result
-}
-
-// runDiagnose asks about all clusters.
-func runDiagnose(ctx context.Context, args ...string) (diagnosis, error) {
-	var files []string
-	for _, cluster := range world.Members() {
-		files = append(files, world.Lab.Cluster(cluster).Kubeconfig())
-	}
-	out, err := world.Lab.Tool(ctx, "north", "tombolo", append([]string{"diagnose", "--context", strings.Join(files, ","),
-		"-o", "json"}, args...)...)
-	var d diagnosis
-	if wrong := json.Unmarshal([]byte(out), &d); wrong != nil {
-		return d, fmt.Errorf("%w: %w\n%s", wrong, err, out)
-	}
-	var exit *exec.ExitError
-	if failed := errors.As(err, &exit) && exit.ExitCode() == 1; failed == d.Passed {
-		return d, fmt.Errorf("%w, and it passed: %t", err, d.Passed)
-	}
-	return d, nil
-}
-
-// text has the results that failed or are unknown.
-func (d diagnosis) text() string {
-	var b strings.Builder
-	checks.Print(&b, slices.DeleteFunc(slices.Clone(d.Results), func(r checks.Result) bool {
-		return r.Status != checks.Fail && r.Status != checks.Unknown
-	}))
-	return b.String()
-}
 
 // finds waits until the first failed check names a fault.
 func finds(t *testing.T, code string, want []string, args ...string) {
 	t.Helper()
 	start := time.Now()
 	eventually(t, stateLimit, func(ctx context.Context) error {
-		d, err := runDiagnose(ctx, args...)
+		d, err := world.Diagnose(ctx, args...)
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(d.Results, func(r checks.Result) bool { return r.Status == checks.Fail })
-		if i < 0 || d.Results[i].Code != code {
-			return fmt.Errorf("want %s first:\n%s", code, d.text())
+		first, ok := d.First()
+		if !ok || first.Code != code {
+			return fmt.Errorf("want %s first:\n%s", code, d.Faults())
 		}
-		var b strings.Builder
-		checks.Print(&b, d.Results[i:i+1])
+		printed := scenario.Printed([]checks.Result{first})
 		for _, w := range want {
-			if !strings.Contains(b.String(), w) {
-				return fmt.Errorf("%q is not in\n%s", w, b.String())
+			if !strings.Contains(printed, w) {
+				return fmt.Errorf("%q is not in\n%s", w, printed)
 			}
 		}
 		t.Logf("found after %s, of which the command took %.1f s\n%s", time.Since(start).Round(100*time.Millisecond),
-			d.Seconds,
-			b.String())
+			d.Seconds, printed)
 		return nil
 	})
 }
@@ -83,17 +44,13 @@ func finds(t *testing.T, code string, want []string, args ...string) {
 // glance wants each cluster without a fault in `tombolo status`, and one version everywhere.
 func glance(t *testing.T) {
 	t.Helper()
-	var files []string
-	for _, cluster := range world.Members() {
-		files = append(files, world.Lab.Cluster(cluster).Kubeconfig())
-	}
-	contexts := strings.Join(files, ",")
+	contexts := world.Kubeconfigs()
 	for _, args := range [][]string{{"status", "--context", contexts, "--wait", "1m"},
 		{"version", "--context", contexts}} {
 		// An agent of a busy machine may answer after the command's limit.
 		eventually(t, time.Minute, func(ctx context.Context) error {
 			out, err := world.Lab.Tool(ctx, "north", "tombolo", args...)
-			if err != nil || strings.Count(out, "/kubeconfig ") != len(files) {
+			if err != nil || strings.Count(out, "/kubeconfig ") != len(world.Members()) {
 				return fmt.Errorf("tombolo %s: %w\n%s", args[0], err, out)
 			}
 			t.Log(out)
@@ -122,9 +79,9 @@ func helmTest(t *testing.T) {
 func healthy(t *testing.T) {
 	t.Helper()
 	eventually(t, stateLimit, func(ctx context.Context) error {
-		d, err := runDiagnose(ctx)
+		d, err := world.Diagnose(ctx)
 		if err == nil && d.Failed+d.Unknown > 0 {
-			err = errors.New(d.text())
+			err = errors.New(d.Faults())
 		}
 		if err == nil {
 			t.Logf("healthy: %d results in %.1f s", len(d.Results), d.Seconds)

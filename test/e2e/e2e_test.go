@@ -44,7 +44,8 @@ var stages = [][][]step{
 		{{"InCluster", testInCluster}, {"Relay", testRelay}, {"Policies", testPolicies}},
 		{{"GuideOfV15", testGuideOfV15}, {"ThreeClusters", testThreeClusters}},
 	},
-	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Gateways", testGateways}, {"Diagnose", testDiagnose}}},
+	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Underlay", testUnderlay},
+		{"Gateways", testGateways}, {"Diagnose", testDiagnose}}},
 	{ // Services of the Namespace default, and of the Namespace mcs; networks of tenants
 		{{"Verify", testVerify}, {"Benchmark", testBenchmark}, {"Export", testExport},
 			{"StretchedPolicies", testStretchedPolicies}},
@@ -219,8 +220,8 @@ func diagnose(t *testing.T) {
 		}
 		fmt.Printf("%s\n%s\n", what, tail(out, lines))
 	}
-	if d, err := runDiagnose(ctx); err == nil {
-		show("tombolo diagnose", d.text(), nil, 60)
+	if d, err := world.Diagnose(ctx); err == nil {
+		show("tombolo diagnose", d.Faults(), nil, 60)
 	}
 	for _, cluster := range world.Members() {
 		out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport",

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -193,14 +192,11 @@ func oneSideReaches(t *testing.T, url string) {
 // onRouter runs a command on the lab's router.
 func onRouter(t *testing.T, input string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(testContext(t), "nsenter",
-		append([]string{"--net=/run/netns/" + world.Lab.Name() + "-router"}, args...)...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
+	out, err := world.Lab.RouterExec(testContext(t), input, args[0], args[1:]...)
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return out
 }
 
 // installWireGuard runs WireGuard in userspace on all Nodes, as clusters need whose kernels do not have it.

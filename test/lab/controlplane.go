@@ -265,25 +265,13 @@ func healthy(ctx context.Context, url string, tlsConfig *tls.Config) error {
 // registered waits for the Nodes' objects and their ranges of Pod addresses. It gives the control plane routes
 // to these, so that the API server reaches webhooks in Pods.
 func (c *Cluster) registered(ctx context.Context) error {
-	config, err := c.RESTConfig()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
 	return eventually(ctx, bootLimit, func(ctx context.Context) error {
+		ranges, err := c.podRanges(ctx)
+		if err != nil {
+			return err
+		}
 		for _, n := range c.nodes {
-			node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
-			if err != nil {
-				return fmt.Errorf("%w; kubelet says:\n%s", err, tail(n.file("kubelet.log")))
-			}
-			if have, want := len(node.Spec.PodCIDRs), len(c.pods()); have != want {
-				return fmt.Errorf("Node %s has %d podCIDRs yet, want %d", n.name, have, want)
-			}
-			for _, cidr := range node.Spec.PodCIDRs {
-				to := prefix("%s", cidr)
+			for _, to := range ranges[n.name] {
 				for _, via := range hosts(c.nodeMgmt(), firstMgmt+n.number) {
 					if via.Is4() != to.Addr().Is4() {
 						continue
@@ -296,6 +284,32 @@ func (c *Cluster) registered(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// podRanges returns the ranges of Pod addresses of all Nodes by name. It returns an error if a Node has none yet.
+func (c *Cluster) podRanges(ctx context.Context) (map[string][]netip.Prefix, error) {
+	config, err := c.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]netip.Prefix{}
+	for _, n := range c.nodes {
+		node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("%w; kubelet says:\n%s", err, tail(n.file("kubelet.log")))
+		}
+		if have, want := len(node.Spec.PodCIDRs), len(c.pods()); have != want {
+			return nil, fmt.Errorf("Node %s has %d podCIDRs yet, want %d", n.name, have, want)
+		}
+		for _, cidr := range node.Spec.PodCIDRs {
+			out[n.name] = append(out[n.name], prefix("%s", cidr))
+		}
+	}
+	return out, nil
 }
 
 // Tool runs bin/tombolo, under its name or as antctl, as the cluster's administrator.

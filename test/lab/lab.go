@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -87,6 +88,18 @@ func (l *Lab) OutsideExec(ctx context.Context, name string, args ...string) (str
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out string
 	err := l.outside().do(func() (err error) {
+		out, err = output(cmd)
+		return err
+	})
+	return out, err
+}
+
+// RouterExec runs a program on the router between the clusters, with text as its input, and returns what it printed.
+func (l *Lab) RouterExec(ctx context.Context, input, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(input)
+	var out string
+	err := l.router().do(func() (err error) {
 		out, err = output(cmd)
 		return err
 	})

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -264,6 +265,50 @@ func addRoute(name string, r route) error {
 	}
 	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.to), Gw: r.via.AsSlice()}); err != nil {
 		return fmt.Errorf("route %s via %s on %s: %w", r.to, r.via, name, err)
+	}
+	return nil
+}
+
+// removeRoute removes a route that addRoute has set.
+func removeRoute(name string, r route) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	err = netlink.RouteDel(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.to), Gw: r.via.AsSlice()})
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("route %s via %s on %s: %w", r.to, r.via, name, err)
+	}
+	return nil
+}
+
+// RoutePods has the router between the clusters route the Pods of all Nodes, or ends that. With these routes, Pods of
+// two clusters reach each other without Gateways.
+func (l *Lab) RoutePods(ctx context.Context, on bool) error {
+	change := removeRoute
+	if on {
+		change = addRoute
+	}
+	for _, c := range l.clusters {
+		ranges, err := c.podRanges(ctx)
+		if err != nil {
+			return err
+		}
+		for _, n := range c.nodes {
+			for _, to := range ranges[n.name] {
+				for _, via := range hosts(n.transport(), firstTransport+n.number) {
+					if via.Is4() != to.Addr().Is4() {
+						continue
+					}
+					err := l.router().do(func() error {
+						return change(transportBridge(c.index, n.Subnet()), route{to, via})
+					})
+					if err != nil {
+						return err
+					}
+				}
+			}
+		}
 	}
 	return nil
 }

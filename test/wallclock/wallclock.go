@@ -1,4 +1,5 @@
-package chaos
+// Package wallclock puts the wall clock of one process off, for tests of clocks that differ.
+package wallclock
 
 import (
 	"bytes"
@@ -8,12 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +25,8 @@ import (
 // back. It covers every time.Now of a Go program and, through libc, of a C program; it does not
 // cover the monotonic clock, which no administrator can set either, nor file times.
 
-// clock is the wall clock of one process.
-type clock struct {
+// Clock is the wall clock of one process.
+type Clock struct {
 	pid      int
 	address  int64 // of the vDSO's clock_gettime
 	size     int64
@@ -48,8 +47,8 @@ func clockStub(off time.Duration) []byte {
 	return append(code, 0xc3) // ret
 }
 
-// findClock locates a process's clock_gettime.
-func findClock(pid int) (*clock, error) {
+// Find locates a process's clock_gettime.
+func Find(pid int) (*Clock, error) {
 	if runtime.GOARCH != "amd64" {
 		return nil, fmt.Errorf("put a clock off: there is code for amd64, not for %s", runtime.GOARCH)
 	}
@@ -95,7 +94,7 @@ func findClock(pid int) (*clock, error) {
 			if int64(s.Size) < size {
 				return nil, fmt.Errorf("vDSO of process %d: clock_gettime has %d bytes, want %d or more", pid, s.Size, size)
 			}
-			c := &clock{pid: pid, address: begin + int64(s.Value), size: int64(s.Size)}
+			c := &Clock{pid: pid, address: begin + int64(s.Value), size: int64(s.Size)}
 			c.original = bytes.Clone(image[s.Value : int64(s.Value)+size])
 			return c, nil
 		}
@@ -103,11 +102,11 @@ func findClock(pid int) (*clock, error) {
 	return nil, fmt.Errorf("process %d has no vDSO with clock_gettime", pid)
 }
 
-// putOff moves the process's wall clock, into the past when off is negative.
-func (c *clock) putOff(off time.Duration) error { return c.write(clockStub(off)) }
+// PutOff moves the process's wall clock, into the past when off is negative.
+func (c *Clock) PutOff(off time.Duration) error { return c.write(clockStub(off)) }
 
-// putRight undoes putOff. A process that has gone needs nothing.
-func (c *clock) putRight() error {
+// PutRight undoes PutOff. A process that has gone needs nothing.
+func (c *Clock) PutRight() error {
 	err := c.write(c.original)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -116,7 +115,7 @@ func (c *clock) putRight() error {
 }
 
 // write replaces the function's code while no thread is in it.
-func (c *clock) write(code []byte) error {
+func (c *Clock) write(code []byte) error {
 	for range 100 {
 		if err := unix.Kill(c.pid, unix.SIGSTOP); err != nil {
 			return err
@@ -140,7 +139,7 @@ func (c *clock) write(code []byte) error {
 	return fmt.Errorf("process %d is always in clock_gettime or does not stop", c.pid)
 }
 
-func (c *clock) poke(code []byte) error {
+func (c *Clock) poke(code []byte) error {
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", c.pid), os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -154,7 +153,7 @@ func (c *clock) poke(code []byte) error {
 
 // nobodyInside reports whether all threads have stopped, and none in the function. The last
 // field of a stopped thread's "syscall" is its program counter (proc(5)).
-func (c *clock) nobodyInside() (bool, error) {
+func (c *Clock) nobodyInside() (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", c.pid))
 	if err != nil {
 		return false, err
@@ -180,68 +179,4 @@ func (c *clock) nobodyInside() (bool, error) {
 		}
 	}
 	return len(threads) > 0, nil
-}
-
-// envPrintTime makes this test program print its time instead of testing.
-const envPrintTime = "CHAOS_PRINT_TIME"
-
-// TestClock sets the clock of a process wrong and right again. The process is a Go program: this test once more.
-func TestClock(t *testing.T) {
-	if os.Getenv(envPrintTime) != "" {
-		for range time.Tick(10 * time.Millisecond) {
-			fmt.Println(time.Now().Unix())
-		}
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestClock$")
-	cmd.Env = append(os.Environ(), envPrintTime+"=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	buffer := make([]byte, 4096)
-	reads := func(want time.Duration) {
-		t.Helper()
-		var have time.Duration
-		deadline := time.Now().Add(time.Minute)
-		for time.Now().Before(deadline) {
-			n, err := out.Read(buffer)
-			if err != nil {
-				t.Fatalf("the process has ended: %v", err)
-			}
-			lines := strings.Fields(string(buffer[:n]))
-			if len(lines) == 0 {
-				continue
-			}
-			seconds, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
-			if err != nil {
-				continue
-			}
-			if have = time.Until(time.Unix(seconds, 0)); (have - want).Abs() < 5*time.Second {
-				return
-			}
-		}
-		t.Fatalf("the clock is off by %s, want %s", have, want)
-	}
-	reads(0)
-	c, err := findClock(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
-		if err := c.putOff(off); err != nil {
-			t.Fatal(err)
-		}
-		reads(off)
-	}
-	if err := c.putRight(); err != nil {
-		t.Fatal(err)
-	}
-	reads(0)
 }
