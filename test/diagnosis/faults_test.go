@@ -235,7 +235,8 @@ func kubeletDead(_ context.Context, at place) (effect, error) {
 
 func controllerAway(ctx context.Context, at place) (effect, error) {
 	name := []string{"-n", scenario.MemberNamespace, "deployment/antrea-mc-controller"}
-	e := effect{where: "in " + at.cluster.Name(), code: "TD015", words: []string{named(at.cluster), "antrea-mc-controller"}}
+	e := effect{where: "in " + at.cluster.Name(), code: "TD015", words: []string{named(at.cluster),
+		"antrea-mc-controller"}}
 	replicas, err := at.cluster.Kubectl(ctx, append([]string{"get", "-o", "jsonpath={.spec.replicas}"}, name...)...)
 	if err != nil {
 		return e, err

@@ -286,7 +286,7 @@ func (c *Cluster) registered(ctx context.Context) error {
 	})
 }
 
-// podRanges returns the ranges of Pod addresses of all Nodes by name. It returns an error if a Node has none yet.
+// podRanges returns the ranges of Pod addresses of all Nodes by name. It returns an error while a Node lacks them.
 func (c *Cluster) podRanges(ctx context.Context) (map[string][]netip.Prefix, error) {
 	config, err := c.RESTConfig()
 	if err != nil {

@@ -121,10 +121,10 @@ func (c *Clock) write(code []byte) error {
 			return err
 		}
 		// Threads stop when they are scheduled, which takes its time on a busy machine.
-		outside, err := c.nobodyInside()
+		outside, err := c.noneInside()
 		for i := 0; i < 100 && err == nil && !outside; i++ {
 			time.Sleep(time.Millisecond)
-			outside, err = c.nobodyInside()
+			outside, err = c.noneInside()
 		}
 		if err == nil && outside {
 			err = c.poke(code)
@@ -151,9 +151,9 @@ func (c *Clock) poke(code []byte) error {
 	return nil
 }
 
-// nobodyInside reports whether all threads have stopped, and none in the function. The last
+// noneInside reports whether all threads have stopped outside of the function. The last
 // field of a stopped thread's "syscall" is its program counter (proc(5)).
-func (c *Clock) nobodyInside() (bool, error) {
+func (c *Clock) noneInside() (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", c.pid))
 	if err != nil {
 		return false, err
