@@ -119,7 +119,7 @@ type effect struct {
 	where string
 	code  string   // of the check that has to fail first
 	words []string // in the printed result
-	// shown returns an error unless the map shows the fault; nil if the map has no part for it.
+	// shown returns an error while the part of the map is good that the fault is about; nil without such a part.
 	shown func(*shownMap) error
 	heal  func(context.Context) error
 }
@@ -146,16 +146,17 @@ func (f fault) find(t *testing.T, random *rand.Rand, shown *shownMap) {
 	if limit == 0 {
 		limit = soon
 	}
-	var mapped time.Duration
+	var part, mapped time.Duration // until a part of the map has another state, and until it has the fault's name
 	watched := make(chan error, 1)
 	go func() {
-		if e.shown == nil {
-			watched <- nil
-			return
+		var failed error
+		if e.shown != nil {
+			failed = scenario.Eventually(t.Context(), limit, func(context.Context) error { return e.shown(shown) })
+			part = time.Since(start)
 		}
-		err := scenario.Eventually(t.Context(), limit, func(context.Context) error { return e.shown(shown) })
+		err := scenario.Eventually(t.Context(), limit, func(context.Context) error { return problem(e.code)(shown) })
 		mapped = time.Since(start)
-		watched <- err
+		watched <- errors.Join(failed, err)
 	}()
 	var named diagnose.Result
 	var seconds float64
@@ -184,9 +185,9 @@ func (f fault) find(t *testing.T, random *rand.Rand, shown *shownMap) {
 	if err := <-watched; err != nil {
 		t.Errorf("%s: the map: %v", e.where, err)
 	}
-	on := "the map has no part for it"
+	on := fmt.Sprintf("its name is on the map after %.1f s", mapped.Seconds())
 	if e.shown != nil {
-		on = fmt.Sprintf("on the map after %.1f s", mapped.Seconds())
+		on = fmt.Sprintf("a part of the map is not good after %.1f s, and %s", part.Seconds(), on)
 	}
 	t.Logf("%s: %s %s after %.1f s, of which the command took %.1f s; %s\n%s", e.where, named.Code, named.Check,
 		took.Seconds(), seconds, on, scenario.Printed([]diagnose.Result{named}))

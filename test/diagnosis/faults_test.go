@@ -363,7 +363,7 @@ func noDevice(ctx context.Context, at place) (effect, error) {
 		_, err := at.cluster.Kubectl(ctx, "delete", "pod", pod)
 		return err
 	}
-	device, err := at.node.Exec(ctx, "ovs-vsctl", "--bare", "--columns=name", "find", "Interface",
+	device, err := at.node.Exec(ctx, "ovs-vsctl", "--bare", "--columns=name", "find", "Port",
 		"external_ids:pod-name="+pod)
 	if err == nil {
 		_, err = at.node.Exec(ctx, "ip", "link", "delete", strings.TrimSpace(device))

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -212,5 +213,19 @@ func service(name string) func(*shownMap) error {
 			}
 		}
 		return fmt.Errorf("there is no Service %s", name)
+	}
+}
+
+// problem wants a cluster with the problem of a failed check.
+func problem(code string) func(*shownMap) error {
+	return func(m *shownMap) error {
+		for _, name := range m.names("cluster:") {
+			var c ui.Cluster
+			if m.section(name, &c) == nil &&
+				slices.ContainsFunc(c.Problems, func(p ui.Problem) bool { return p.Reason == code }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no cluster has a problem %s", code)
 	}
 }

@@ -2,17 +2,20 @@
 package mapui
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
 	"github.com/tombolo-net/tombolo/pkg/cli/remote"
+	"github.com/tombolo-net/tombolo/pkg/diagnose"
 	"github.com/tombolo-net/tombolo/pkg/observe/follow"
 	"github.com/tombolo-net/tombolo/pkg/observe/ui"
 )
@@ -62,6 +65,7 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 	}
 	var sources []*ui.Source
 	var recorders []ui.Recorder
+	var names []string
 	for i, c := range clusters {
 		name := "" // the current context
 		if i < len(flags.Contexts) {
@@ -71,7 +75,7 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 		if err != nil {
 			return fmt.Errorf("cluster %s: %w", c.Name, err)
 		}
-		sources, recorders = append(sources, s), append(recorders, s)
+		sources, recorders, names = append(sources, s), append(recorders, s), append(names, c.Name)
 	}
 	hub := ui.NewHub()
 	server, err := ui.Listen(port, hub, recorders...)
@@ -96,11 +100,43 @@ func serve(ctx context.Context, flags remote.Flags, clusters []*remote.Cluster, 
 	for _, s := range sources {
 		running.Go(func() { s.Run(ctx) })
 	}
-	running.Go(func() { hub.Follow(ctx, sources, wake) })
+	again := []string{"tombolo", "diagnose"}
+	if flags.Kubeconfig != "" {
+		again = append(again, "--kubeconfig", flags.Kubeconfig)
+	}
+	if len(flags.Contexts) > 0 {
+		again = append(again, "--context", strings.Join(flags.Contexts, ","))
+	}
+	diagnosis := ui.NewDiagnosis(func(ctx context.Context) []ui.Fault {
+		return faultsOf(names, again, diagnose.Run(diagnose.Gather(ctx, clusters)))
+	}, func() bool { return server.Pages() > 0 }, changed)
+	running.Go(func() { diagnosis.Run(ctx) })
+	running.Go(func() { hub.Follow(ctx, sources, diagnosis, wake) })
 	err = server.Serve(ctx)
 	stop()
 	running.Wait()
 	return err
+}
+
+// faultsOf returns the failed results about clusters with these names. A result between clusters is about these that it
+// names, or about all. The words again are the command that looks again.
+func faultsOf(names, again []string, results []diagnose.Result) (faults []ui.Fault) {
+	for _, r := range results {
+		if r.Status != diagnose.Fail {
+			continue
+		}
+		f := ui.Fault{Contexts: []string{r.Cluster}, Problem: ui.Problem{Object: cmp.Or(r.Object, r.Check), Reason: r.Code,
+			Message: r.Check + ": " + r.Detail + ". Remedy: " + r.Remedy + ".", Command: ui.Command(again...)}}
+		if r.Cluster == "" {
+			text := strings.Join(append(slices.Clone(r.Evidence), r.Object, r.Detail), " ")
+			f.Contexts = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.Contains(text, name) })
+		}
+		if len(f.Contexts) == 0 {
+			f.Contexts = names
+		}
+		faults = append(faults, f)
+	}
+	return faults
 }
 
 // access returns how commands reach a cluster: name is the flag's context or kubeconfig file, empty for the current

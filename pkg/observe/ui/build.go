@@ -76,18 +76,19 @@ const (
 	leftWord    = "left"
 )
 
-// Build merges the views of several contexts. If several contexts show one cluster, the Model has it once.
-func Build(snapshots []Snapshot) Model {
+// Build merges the views of several contexts, and adds faults to the problems of their clusters. If several contexts
+// show one cluster, the Model has it once.
+func Build(snapshots []Snapshot, faults ...Fault) Model {
 	total := 0
 	for _, s := range snapshots {
 		for _, i := range s.Infos {
 			total += len(s.Gateways) * len(i.Spec.GatewayInfos)
 		}
 	}
-	m := build(snapshots, total > maxBuilt, "")
+	m := build(snapshots, faults, total > maxBuilt, "")
 	if total > maxBuilt {
 		m.waysOf = func(key string) []Way {
-			for _, l := range build(snapshots, false, key).Links {
+			for _, l := range build(snapshots, nil, false, key).Links {
 				return l.Ways
 			}
 			return nil
@@ -98,8 +99,8 @@ func Build(snapshots []Snapshot) Model {
 
 // build builds a Model. If counts is set, it counts the ways and leaves them out. If only is set, it builds the ways of
 // that link, and nothing else.
-func build(snapshots []Snapshot, counts bool, only string) Model {
-	b := &builder{counts: counts, only: only, clusters: map[string]*Cluster{}, links: map[string]*link{},
+func build(snapshots []Snapshot, faults []Fault, counts bool, only string) Model {
+	b := &builder{faults: faults, counts: counts, only: only, clusters: map[string]*Cluster{}, links: map[string]*link{},
 		services: map[[2]string]*Service{}, access: map[string]Access{},
 		sets: map[string]*mcv1alpha2.ClusterSet{}, names: map[[2]string]string{},
 		model: Model{Nodes: map[string][]Node{}, AsOf: map[string]time.Time{}}}
@@ -124,6 +125,7 @@ func build(snapshots []Snapshot, counts bool, only string) Model {
 
 // builder is a Model in the making.
 type builder struct {
+	faults   []Fault
 	counts   bool
 	only     string
 	model    Model
@@ -155,11 +157,11 @@ func (v *view) is(s State) State {
 
 // kubectl returns a kubectl command for the view's cluster.
 func (v *view) kubectl(words ...string) string {
-	return command(slices.Concat([]string{"kubectl"}, v.Kubectl, words)...)
+	return Command(slices.Concat([]string{"kubectl"}, v.Kubectl, words)...)
 }
 
-// command joins words for a shell.
-func command(words ...string) string {
+// Command joins words for a shell.
+func Command(words ...string) string {
 	for i, w := range words {
 		if w == "" || strings.ContainsFunc(w, func(r rune) bool {
 			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:=,@%+", r)
@@ -203,13 +205,18 @@ func (b *builder) own(s *Snapshot) *view {
 	if s.Arg != "" {
 		observe = append(observe, "--context", s.Arg)
 	}
-	c.Observe = command(observe...)
+	c.Observe = Command(observe...)
 	c.State, c.Word, c.Why = v.state()
 	if before := b.clusters[c.Key]; before != nil {
 		before.problem(Problem{Object: "context " + s.Name, Reason: reasonSameCluster.String(),
 			Message: "Contexts " + before.Context + " and " + s.Name + " show the same cluster ID. The map shows " +
 				before.Context + "."})
 		return nil
+	}
+	for _, f := range b.faults { // causes come before their effects
+		if slices.Contains(f.Contexts, s.Name) {
+			c.problem(f.Problem)
+		}
 	}
 	for _, m := range s.Missing {
 		m.Command = v.kubectl("get", m.Object, "-A")
@@ -603,7 +610,7 @@ func (b *builder) done() Model {
 				flags = ay.Tombolo
 			}
 			words := slices.Concat([]string{"tombolo", "mc", "verify"}, flags, []string{ax.Arg, ay.Arg})
-			l.Commands = []string{command(words...)}
+			l.Commands = []string{Command(words...)}
 		}
 		m.Links = append(m.Links, l.Link)
 	}

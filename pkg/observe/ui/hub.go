@@ -150,16 +150,16 @@ func (h *Hub) since(version uint64) (Update, uint64, <-chan struct{}) {
 	return u, h.last, h.changed
 }
 
-// Follow builds Models from sources until ctx ends. wake is signalled after changes of sources. It builds large Models
-// less often, so that building takes at most a fifth of the time.
-func (h *Hub) Follow(ctx context.Context, sources []*Source, wake <-chan struct{}) {
+// Follow builds Models from sources and the faults of a Diagnosis until ctx ends. wake is signalled after changes of
+// these. It builds large Models less often, so that building takes at most a fifth of the time.
+func (h *Hub) Follow(ctx context.Context, sources []*Source, diagnosis *Diagnosis, wake <-chan struct{}) {
 	for {
 		start := time.Now()
 		var all []Snapshot
 		for _, s := range sources {
 			all = append(all, s.Snapshot())
 		}
-		h.Set(start, Build(all))
+		h.Set(start, Build(all, diagnosis.Faults()...))
 		pause := time.NewTimer(max(passEvery, 4*time.Since(start)))
 		select {
 		case <-ctx.Done():
