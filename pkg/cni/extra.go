@@ -26,12 +26,10 @@ import (
 
 // Extra is an interface in a VirtualNetwork that a Pod requests. IfName is eth0 for the Pod's first interface.
 type Extra struct {
-	IfName         string
+	Routes
 	VirtualNetwork string // "namespace/name"
 	MAC            string // requested, or ""
 	Requested      []netip.Addr
-	Ranges         []ExtraRange
-	Joined         []netip.Prefix // ranges of networks that it is joined with
 }
 
 // ExtraRange is where an address of a further interface comes from.
@@ -66,28 +64,42 @@ func (e extras) of(ctx context.Context, q wire.Request, p pod) ([]Extra, *types.
 	return list, nil
 }
 
-// addAll makes the further interfaces of a Pod. If one fails, it removes the interfaces that this call has made.
-func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) *types.Error {
+// addAll makes the further interfaces of a Pod, and their routes. If one fails, it removes the interfaces that this call
+// has made.
+func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) (failed *types.Error) {
 	made := map[ipam.Key]string{}
+	routes := PodRoutes{Netns: first.netns}
 	for _, x := range list {
 		k := ipam.Key{ContainerID: a.ContainerID, IfName: x.IfName}
 		_, recorded := e.ipam.Get(k)
-		port, failed := e.add(ctx, k, x, first, a)
+		var port string
+		port, failed = e.add(ctx, k, x, first, a)
 		if !recorded && port != "" {
 			made[k] = port
 		}
-		if failed == nil {
-			continue
+		if failed != nil {
+			break
 		}
-		for k, port := range made {
-			if err := e.undo(k, port); err != nil {
-				failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+
-					err.Error())
-			}
-		}
-		return failed
+		x.PortName = port
+		routes.Interfaces = append(routes.Interfaces, x.Routes)
 	}
-	return nil
+	if failed == nil {
+		missing, err := routes.mend()
+		if err == nil && len(missing) > 0 {
+			err = fmt.Errorf("interfaces %s are not there, or down", strings.Join(missing, ", "))
+		}
+		if err == nil {
+			return nil
+		}
+		failed = types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: add its routes: %s", first.pod, err), "")
+	}
+	for k, port := range made {
+		if err := e.undo(k, port); err != nil {
+			failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+
+				err.Error())
+		}
+	}
+	return failed
 }
 
 // add makes one further interface. It returns its port once it has an address.
@@ -185,24 +197,19 @@ const (
 	rulePriority    = 20000
 )
 
-// virtualRoutes sets the routes of an interface in a VirtualNetwork. The gateway is on the link. All other addresses of
-// the network, and of networks joined with it, are behind the gateway. Packets whose source is the interface's address
-// have a default route of their own. So a reply leaves through the interface through which the request came.
+// virtualRoutes sets the routes of an interface in a VirtualNetwork that do not change: the gateway is on the link, and
+// packets whose source is the interface's address have a default route of their own. So a reply leaves through the
+// interface through which the request came. PodRoutes has the other routes.
 func (s sandbox) virtualRoutes(link netlink.Link) error {
 	index := link.Attrs().Index
 	for i, gw := range s.gateways {
 		if err := s.neighbor(link, gw); err != nil {
 			return err
 		}
-		routes := []netlink.Route{{Dst: ipNet(netip.PrefixFrom(gw, gw.BitLen())), Scope: netlink.SCOPE_LINK}}
-		for _, to := range append([]netip.Prefix{s.virtual.Ranges[i].CIDR}, s.virtual.Joined...) {
-			if to.Addr().Is4() == gw.Is4() {
-				routes = append(routes, netlink.Route{Dst: ipNet(to), Gw: gw.AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
-			}
-		}
-		routes = append(routes, netlink.Route{Dst: ipNet(anywhere(gw)), Gw: gw.AsSlice(), Table: firstRouteTable + index,
-			Flags: int(netlink.FLAG_ONLINK)})
-		for _, r := range routes {
+		for _, r := range []netlink.Route{
+			{Dst: ipNet(netip.PrefixFrom(gw, gw.BitLen())), Scope: netlink.SCOPE_LINK},
+			{Dst: ipNet(anywhere(gw)), Gw: gw.AsSlice(), Table: firstRouteTable + index, Flags: int(netlink.FLAG_ONLINK)},
+		} {
 			if r.LinkIndex = index; gw.Is6() {
 				r.Scope = 0
 			}

@@ -56,9 +56,10 @@ func (r *rig) withExtras() *fakeExtras {
 	six := ExtraRange{netip.MustParsePrefix("fd50::/64"), netip.MustParseAddr("fd50::1")}
 	two := ExtraRange{netip.MustParsePrefix("10.51.0.0/24"), netip.MustParseAddr("10.51.0.1")}
 	f := &fakeExtras{list: []Extra{
-		{IfName: "eth1", VirtualNetwork: "default/blue", Ranges: []ExtraRange{one, six},
+		{Routes: Routes{IfName: "eth1", Ranges: []ExtraRange{one, six},
 			Joined: []netip.Prefix{netip.MustParsePrefix("10.52.0.0/24"), netip.MustParsePrefix("fd52::/64")}},
-		{IfName: "eth2", VirtualNetwork: "default/red", MAC: "0a:00:00:00:be:ef", Ranges: []ExtraRange{two},
+			VirtualNetwork: "default/blue"},
+		{Routes: Routes{IfName: "eth2", Ranges: []ExtraRange{two}}, VirtualNetwork: "default/red", MAC: "0a:00:00:00:be:ef",
 			Requested: []netip.Addr{netip.MustParseAddr("10.51.0.7")}},
 	}}
 	r.server.extra = f
