@@ -181,8 +181,8 @@ func (a *Agent) newRouteMender(server *cni.Server) *routeMender {
 	if a.tables.tenants == nil {
 		return nil
 	}
-	m := &routeMender{mend: server.MendRoutes, pods: a.tables.objects.networks.routes.pods, progress: a.progress, log: a.log,
-		wake: make(chan struct{}, 1), due: map[derive.Name]routeTurn{}}
+	m := &routeMender{mend: server.MendRoutes, pods: a.tables.objects.networks.routes.pods, progress: a.progress,
+		log: a.log, wake: make(chan struct{}, 1), due: map[derive.Name]routeTurn{}}
 	m.pods.Watch(m.changed)
 	return m
 }

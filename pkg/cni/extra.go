@@ -64,8 +64,8 @@ func (e extras) of(ctx context.Context, q wire.Request, p pod) ([]Extra, *types.
 	return list, nil
 }
 
-// addAll makes the further interfaces of a Pod, and their routes. If one fails, it removes the interfaces that this call
-// has made.
+// addAll makes the further interfaces of a Pod, and their routes. If it fails, it removes the interfaces that it has
+// made.
 func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) (failed *types.Error) {
 	made := map[ipam.Key]string{}
 	routes := PodRoutes{Netns: first.netns}
@@ -91,7 +91,8 @@ func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attac
 		if err == nil {
 			return nil
 		}
-		failed = types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: add its routes: %s", first.pod, err), "")
+		failed = types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: add its routes: %s", first.pod, err),
+			"")
 	}
 	for k, port := range made {
 		if err := e.undo(k, port); err != nil {

@@ -23,9 +23,10 @@ import (
 
 // fakeExtras gives each Pod the same further interfaces.
 type fakeExtras struct {
-	list  []Extra
-	err   error
-	blind string // VirtualNetwork without addresses
+	list   []Extra
+	err    error
+	blind  string      // VirtualNetwork without addresses
+	before func(Extra) // of each allocation, or nil
 }
 
 func (f *fakeExtras) Extras(context.Context, string, string, k8stypes.UID) ([]Extra, error) {
@@ -33,6 +34,9 @@ func (f *fakeExtras) Extras(context.Context, string, string, k8stypes.UID) ([]Ex
 }
 
 func (f *fakeExtras) Allocate(_ context.Context, x Extra, allocate func([]ipam.Range) error) error {
+	if f.before != nil {
+		f.before(x)
+	}
 	if x.VirtualNetwork == f.blind {
 		return errors.New("this Node has no addresses of its Subnets now")
 	}

@@ -95,7 +95,7 @@ func (p PodRoutes) wanted(links map[string]int) map[netip.Prefix]hop {
 	return out
 }
 
-// leads reports whether a gateway is the one of an interface's network.
+// leads reports whether a gateway is the gateway of an interface's network.
 func (p PodRoutes) leads(links map[string]int, h hop) bool {
 	return slices.ContainsFunc(p.Interfaces, func(x Routes) bool {
 		link, ok := links[x.IfName]
@@ -118,9 +118,9 @@ var ErrBusy = errors.New("a CNI request for the Pod runs")
 // busyWait is how long MendRoutes waits for a request.
 const busyWait = 100 * time.Millisecond
 
-// MendRoutes compares the routes of a Pod's further interfaces with the wanted ones, and corrects them. While no request
-// for the container runs, it calls wanted, which returns false if there is nothing to do. It does not change a route
-// that others have put there, and leaves out an interface or a network namespace that is gone.
+// MendRoutes compares the routes of a Pod's further interfaces with the wanted ones, and corrects them. While no
+// request for the container runs, it calls wanted, which returns false if there is nothing to do. It does not change a
+// route that others have put there, and leaves out an interface or a network namespace that is gone.
 func (s *Server) MendRoutes(ctx context.Context, container string, wanted func() (PodRoutes, bool)) error {
 	short, cancel := context.WithTimeout(ctx, busyWait)
 	defer cancel()
@@ -259,8 +259,8 @@ func (m *mending) run() error {
 	return errors.Join(errs...)
 }
 
-// correct corrects the routes of one version of IP. A route that another program has to the same destination stays, and
-// is used.
+// correct corrects the routes of one version of IP. A route of others to the same destination stays, and is used if it
+// has the same metric.
 func (m *mending) correct(family int) error {
 	have, err := m.list(family, rtnetlink.RouteProtocol)
 	errs := []error{err}

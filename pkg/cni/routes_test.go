@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-net/tombolo/pkg/ipam"
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
@@ -139,7 +141,8 @@ func newRoutePod(t *testing.T, names ...string) *routePod {
 				if gw.Addr().Is6() {
 					scope = netlink.SCOPE_UNIVERSE
 				}
-				if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(gw), Scope: scope}); err != nil {
+				if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(gw),
+					Scope: scope}); err != nil {
 					return err
 				}
 			}
@@ -328,7 +331,8 @@ func TestMendRoutes(t *testing.T) {
 			return netlink.LinkSetUp(p.link("evil0"))
 		})
 		p.put("10.50.0.0/24 via 10.50.0.1 dev evil0 ours onlink metric")
-		missing := p.mend(want(t, blue), strings.ReplaceAll(blue4, "eth1", "evil0"), strings.ReplaceAll(blue6, "eth1", "evil0"))
+		missing := p.mend(want(t, blue), strings.ReplaceAll(blue4, "eth1", "evil0"),
+			strings.ReplaceAll(blue6, "eth1", "evil0"))
 		if len(missing) > 0 {
 			t.Errorf("without routes: %v", missing)
 		}
@@ -378,4 +382,91 @@ func TestMendRoutes(t *testing.T) {
 		})
 		p.mend(want(t, blue+" | 10.60.0.0/24"), blue4, blue6, "10.60.0.0/24 via 10.50.0.1 dev eth1 ours")
 	})
+}
+
+// TestMendRoutesOfPod corrects the routes of a Pod that ADD has made, except while a request for its container runs.
+func TestMendRoutesOfPod(t *testing.T) {
+	r := newRig(t)
+	f := r.withExtras()
+	netns, remove := r.netns()
+	env := environment("c1", netns)
+	r.must("ADD", env, r.conf(nil))
+	p := &routePod{t, netns}
+	mend := func(joined string) error {
+		t.Helper()
+		return r.server.MendRoutes(t.Context(), "c1", func() (w PodRoutes, _ bool) {
+			w.Netns = netns
+			for _, x := range f.list {
+				x.PortName = r.node.attached[ipam.Key{ContainerID: "c1", IfName: x.IfName}].PortName
+				x.Joined = nil
+				if x.IfName == "eth1" {
+					x.Joined = []netip.Prefix{netip.MustParsePrefix(joined)}
+				}
+				w.Interfaces = append(w.Interfaces, x.Routes)
+			}
+			return w, true
+		})
+	}
+	further := func(joined ...string) {
+		t.Helper()
+		want := []string{"10.50.0.0/24 via 10.50.0.1 dev eth1 ours", "10.51.0.0/24 via 10.51.0.1 dev eth2 ours",
+			"fd50::/64 via fd50::1 dev eth1 ours"}
+		for _, to := range joined {
+			gateway := "10.50.0.1"
+			if strings.Contains(to, ":") {
+				gateway = "fd50::1"
+			}
+			want = append(want, to+" via "+gateway+" dev eth1 ours")
+		}
+		have := slices.DeleteFunc(p.have(), func(text string) bool { return strings.HasSuffix(text, " dev eth0") })
+		if slices.Sort(want); !slices.Equal(have, want) {
+			t.Errorf("routes\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	further("10.52.0.0/24", "fd52::/64")
+	if err := mend("10.60.0.0/24"); err != nil {
+		t.Fatal(err)
+	}
+	further("10.60.0.0/24")
+	p.put("10.52.0.0/24 via 10.50.0.1 dev eth1 static")
+	r.must("ADD", env, r.conf(nil)) // again
+	p.drop("10.52.0.0/24 via 10.50.0.1 dev eth1 static")
+	further("fd52::/64")
+
+	unlock, err := r.server.lock(t.Context(), ipam.Key{ContainerID: "c1", IfName: defaultIfName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mend("10.61.0.0/24"); !errors.Is(err, ErrBusy) {
+		t.Errorf("during a request: %v", err)
+	}
+	further("fd52::/64")
+	unlock()
+	r.must("DEL", env, r.conf(nil))
+	remove()
+	if err := mend("10.61.0.0/24"); err != nil {
+		t.Errorf("after DEL: %v", err)
+	}
+	r.clean()
+}
+
+// TestRoutesFail has an ADD fail at its routes, since an interface goes meanwhile. Nothing of the Pod remains.
+func TestRoutesFail(t *testing.T) {
+	r := newRig(t)
+	f := r.withExtras()
+	f.before = func(x Extra) {
+		if x.IfName != "eth2" {
+			return
+		}
+		link, err := netlink.LinkByName(PortName("web-5d8f7c", "c1", "eth1"))
+		if err != nil || netlink.LinkDel(link) != nil {
+			t.Errorf("remove eth1: %v", err)
+		}
+	}
+	netns, _ := r.netns()
+	_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+	if err == nil || err.Msg != "add Pod default/web-5d8f7c: add its routes: interfaces eth1 are not there, or down" {
+		t.Errorf("ADD: %v", err)
+	}
+	r.clean()
 }
