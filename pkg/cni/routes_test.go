@@ -355,6 +355,32 @@ func TestMendRoutes(t *testing.T) {
 			t.Errorf("another Pod has %v", have)
 		}
 	})
+	t.Run("a pair with the indexes of another Pod's", func(t *testing.T) {
+		elsewhere, p := newRoutePod(t, "eth4"), newRoutePod(t)
+		host := p.link("port-eth4").Attrs()
+		p.within(func() error {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name, attrs.Index = "forged", host.Index
+			pair := netlink.NewVeth(attrs)
+			pair.PeerName = "eth4"
+			return netlink.LinkAdd(pair)
+		})
+		for _, name := range []string{"forged", "eth4"} {
+			p.within(func() error { return netlink.LinkSetUp(p.link(name)) })
+		}
+		p.within(func() error {
+			link := p.link("eth4")
+			if have := link.Attrs(); have.Index != host.ParentIndex || have.ParentIndex != host.Index {
+				return fmt.Errorf("the pair has the indexes %d and %d, want %d and %d", have.Index, have.ParentIndex,
+					host.ParentIndex, host.Index)
+			}
+			return netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.54.0.2/32"))})
+		})
+		missing := p.mend(want(t, "eth4 10.54.0.0/24@10.54.0.1"))
+		if have := elsewhere.have(); len(missing) != 1 || len(have) > 0 {
+			t.Errorf("without routes: %v; another Pod has %v", missing, have)
+		}
+	})
 	t.Run("the network is deleted", func(t *testing.T) {
 		p := newRoutePod(t, "eth1")
 		p.mend(want(t, blue+" | 10.60.0.0/24"), blue4, blue6, "10.60.0.0/24 via 10.50.0.1 dev eth1 ours")
