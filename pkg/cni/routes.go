@@ -224,7 +224,7 @@ func newMending(p PodRoutes, ends map[string]netlink.Link) (*mending, error) {
 		if failed != nil && !isNotFound(failed) {
 			err = errors.Join(err, failed)
 		}
-		if failed == nil && link.Type() == "veth" && link.Attrs().ParentIndex == host.Attrs().Index {
+		if failed == nil {
 			m.links[name] = link.Attrs().Index
 		}
 	}

@@ -356,7 +356,7 @@ func TestMendRoutes(t *testing.T) {
 		}
 	})
 	t.Run("a pair with the indexes of another Pod's", func(t *testing.T) {
-		elsewhere, p := newRoutePod(t, "eth4"), newRoutePod(t)
+		elsewhere, p := newRoutePod(t, "eth3", "eth4"), newRoutePod(t, "eth1")
 		host := p.link("port-eth4").Attrs()
 		p.within(func() error {
 			attrs := netlink.NewLinkAttrs()
@@ -376,7 +376,7 @@ func TestMendRoutes(t *testing.T) {
 			}
 			return netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.54.0.2/32"))})
 		})
-		missing := p.mend(want(t, "eth4 10.54.0.0/24@10.54.0.1"))
+		missing := p.mend(want(t, blue, "eth4 10.54.0.0/24@10.54.0.1"), blue4, blue6)
 		if have := elsewhere.have(); len(missing) != 1 || len(have) > 0 {
 			t.Errorf("without routes: %v; another Pod has %v", missing, have)
 		}
