@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,8 +154,10 @@ type mendRig struct {
 	engine *derive.Engine
 	wanted *derive.Source[derive.Name, cni.PodRoutes]
 	log    bytes.Buffer
-	calls  []string // container, time since the beginning, and the network namespace
-	errs   map[string]error
+
+	guard sync.Mutex
+	calls []string // container, time since the beginning, and the network namespace
+	errs  map[string]error
 }
 
 func newMendRig(t *testing.T) *mendRig {
@@ -169,6 +172,8 @@ func newMendRig(t *testing.T) *mendRig {
 	r.routeMender = &routeMender{pods: pods, progress: newProgress(), wake: make(chan struct{}, 1),
 		due: map[derive.Name]routeTurn{}, log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		mend: func(_ context.Context, container string, wanted func() (cni.PodRoutes, bool)) error {
+			r.guard.Lock()
+			defer r.guard.Unlock()
 			p, ok := wanted()
 			if !ok {
 				p.Netns = "gone"
@@ -191,6 +196,13 @@ func newMendRig(t *testing.T) *mendRig {
 	return r
 }
 
+// fails has the corrections of a Pod fail from now on, unless the error is nil.
+func (r *mendRig) fails(container string, err error) {
+	r.guard.Lock()
+	defer r.guard.Unlock()
+	r.errs[container] = err
+}
+
 // set changes the wanted routes of a Pod, or ends them.
 func (r *mendRig) set(container, netns string) {
 	if r.wanted.Set(derive.Name(container), cni.PodRoutes{Netns: netns}); netns == "" {
@@ -204,6 +216,8 @@ func (r *mendRig) called(after time.Duration, want ...string) {
 	r.t.Helper()
 	<-time.After(after)
 	synctest.Wait()
+	r.guard.Lock()
+	defer r.guard.Unlock()
 	if !slices.Equal(r.calls, want) {
 		r.t.Errorf("calls %q, want %q", r.calls, want)
 	}
@@ -240,7 +254,7 @@ func TestRouteMender(t *testing.T) {
 		}},
 		{"a Pod that fails", func(t *testing.T, r *mendRig) {
 			ready(r)
-			r.errs["c1"] = errors.New("invalid argument")
+			r.fails("c1", errors.New("invalid argument"))
 			r.set("c1", "ns1")
 			r.set("c2", "ns2")
 			r.called(4*time.Second, "c1 0s ns1", "c2 0s ns2", "c1 500ms ns1", "c1 1.5s ns1", "c1 3.5s ns1")
@@ -257,10 +271,10 @@ func TestRouteMender(t *testing.T) {
 		}},
 		{"a request that runs", func(t *testing.T, r *mendRig) {
 			ready(r)
-			r.errs["c1"] = fmt.Errorf("the Pod: %w", cni.ErrBusy)
+			r.fails("c1", fmt.Errorf("the Pod: %w", cni.ErrBusy))
 			r.set("c1", "ns1")
 			r.called(1600*time.Millisecond, "c1 0s ns1", "c1 500ms ns1", "c1 1s ns1", "c1 1.5s ns1")
-			delete(r.errs, "c1")
+			r.fails("c1", nil)
 			r.called(time.Minute, "c1 2s ns1")
 			if r.log.Len() > 0 {
 				t.Errorf("the log is %s", &r.log)
