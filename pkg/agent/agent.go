@@ -385,6 +385,9 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.tables.engine.Run, a.relays.run,
 	}
 	runs = append(runs, a.api.runs()...)
+	if m := a.newRouteMender(server); m != nil {
+		runs = append(runs, m.run)
+	}
 	if open {
 		d := &drain{untranslated: a.untranslated, log: a.log, count: openThroughEntries}
 		runs = append(runs, func(ctx context.Context) { d.run(ctx, a.tables.outside.open) })

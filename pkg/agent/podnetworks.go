@@ -36,6 +36,7 @@ type networkObjects struct {
 	others     *derive.Source[derive.Object, bool]               // NetworkAttachmentDefinitions of other plugins
 	shown      *derive.Source[derive.Object, shownStatus]        // of Pods of this Node that request networks
 	copies     namespaceCopies
+	routes     routeTables
 }
 
 // other reports whether another plugin makes the interfaces of a NetworkAttachmentDefinition.
@@ -369,13 +370,32 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 	if ctx.Err() != nil && errors.Is(final, ctx.Err()) {
 		return nil, why
 	}
+	p.share(namespace, out)
 	return out, final
+}
+
+// share leaves each joined range to one interface of a Pod.
+func (p *podNetworks) share(namespace string, list []cni.Extra) {
+	reached, _ := p.tables.objects.networks.routes.reached.Get(derive.Object{Name: namespace})
+	var further []*cni.Routes
+	for i := range list {
+		x := &list[i].Routes
+		if x.IfName != tenant.FirstInterface {
+			further = append(further, x)
+			continue
+		}
+		reached = slices.Clone(x.Joined)
+		for _, own := range x.Ranges {
+			reached = append(reached, own.CIDR)
+		}
+	}
+	cni.Share(reached, further...)
 }
 
 // extra returns an interface as it can be made now. Otherwise its error names the part that the VirtualNetwork lacks.
 func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, error) {
 	key := derive.Object{Namespace: namespace, Name: x.Name}
-	out := cni.Extra{IfName: x.Interface, VirtualNetwork: key.String(), MAC: x.MAC, Requested: x.IPs}
+	out := cni.Extra{Routes: cni.Routes{IfName: x.Interface}, VirtualNetwork: key.String(), MAC: x.MAC, Requested: x.IPs}
 	v, ok := p.tables.tenants.VirtualNetworks.Get(key)
 	switch {
 	case !ok:
@@ -386,11 +406,7 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	case v.Place.Closed():
 		return out, errors.New("has the number of an older network: create it again")
 	}
-	for _, cidr := range v.Joined { // a Node, a Service or another cluster may have addresses of a range from elsewhere
-		if !slices.Contains(v.Far, cidr) || p.tables.flows.IsFar(cidr) {
-			out.Joined = append(out.Joined, cidr)
-		}
-	}
+	out.Joined, _ = p.tables.objects.networks.routes.reached.Get(key)
 	for _, l := range p.leases(v) {
 		if _, ok := p.blocks(key, l); !ok {
 			return out, fmt.Errorf("has no addresses on this Node yet: look at the observation of Subnet %s, and whether "+

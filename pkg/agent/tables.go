@@ -215,6 +215,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		in.Places, in.Remotes, in.Networks = t.tenants.Places, t.tenants.Remotes, t.tenants.VirtualNetworks
 	}
 	t.flows = datapath.NewTables(e, in)
+	t.addRoutes(e)
 	t.outside.add(e, t.flows, t.policies)
 	t.outputs.host = derive.NewTable(e, "host", t.outputs.hostOf, one) // it reads which ranges of Pods have flows
 	return t

@@ -27,12 +27,10 @@ import (
 
 // Extra is an interface in a VirtualNetwork that a Pod requests. IfName is eth0 for the Pod's first interface.
 type Extra struct {
-	IfName         string
+	Routes
 	VirtualNetwork string // "namespace/name"
 	MAC            string // requested, or ""
 	Requested      []netip.Addr
-	Ranges         []ExtraRange
-	Joined         []netip.Prefix // ranges of networks that it is joined with
 }
 
 // ExtraRange is where an address of a further interface comes from.
@@ -67,15 +65,16 @@ func (e extras) of(ctx context.Context, q wire.Request, p pod) ([]Extra, *types.
 	return list, nil
 }
 
-// addAll makes the further interfaces of a Pod at the same time. It returns the ports of these that it has begun to
-// make, also if it fails.
+// addAll makes the further interfaces of a Pod at the same time, and then their routes. It returns the ports of these
+// that it has begun to make, also if it fails.
 func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attachment) (map[ipam.Key]string,
 	*types.Error) {
 	var mu sync.Mutex // of these two
 	made := map[ipam.Key]string{}
 	var failed *types.Error
+	routes := PodRoutes{Netns: first.netns, Interfaces: make([]Routes, len(list))}
 	var running sync.WaitGroup
-	for _, x := range list {
+	for i, x := range list {
 		k := ipam.Key{ContainerID: a.ContainerID, IfName: x.IfName}
 		_, recorded := e.ipam.Get(k)
 		running.Go(func() {
@@ -88,10 +87,23 @@ func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attac
 			if failed == nil {
 				failed = wrong
 			}
+			routes.Interfaces[i] = x.Routes
+			routes.Interfaces[i].PortName = port
 		})
 	}
 	running.Wait()
-	return made, failed
+	if failed != nil || len(list) == 0 {
+		return made, failed
+	}
+	missing, err := routes.mend()
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("interfaces %s are not there, or down", strings.Join(missing, ", "))
+	}
+	if err != nil {
+		return made, types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: add its routes: %s", first.pod,
+			err), "")
+	}
+	return made, nil
 }
 
 // add makes one further interface. It returns its port once it has an address.
@@ -189,24 +201,19 @@ const (
 	rulePriority    = 20000
 )
 
-// virtualRoutes sets the routes of an interface in a VirtualNetwork. The gateway is on the link. All other addresses of
-// the network, and of networks joined with it, are behind the gateway. Packets whose source is the interface's address
-// have a default route of their own. So a reply leaves through the interface through which the request came.
+// virtualRoutes sets the routes of an interface in a VirtualNetwork that do not change: the gateway is on the link, and
+// packets whose source is the interface's address have a default route of their own. So a reply leaves through the
+// interface through which the request came. PodRoutes has the other routes.
 func (s sandbox) virtualRoutes(link netlink.Link) error {
 	index := link.Attrs().Index
 	for i, gw := range s.gateways {
 		if err := s.neighbor(link, gw); err != nil {
 			return err
 		}
-		routes := []netlink.Route{{Dst: ipNet(netip.PrefixFrom(gw, gw.BitLen())), Scope: netlink.SCOPE_LINK}}
-		for _, to := range append([]netip.Prefix{s.virtual.Ranges[i].CIDR}, s.virtual.Joined...) {
-			if to.Addr().Is4() == gw.Is4() {
-				routes = append(routes, netlink.Route{Dst: ipNet(to), Gw: gw.AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
-			}
-		}
-		routes = append(routes, netlink.Route{Dst: ipNet(anywhere(gw)), Gw: gw.AsSlice(), Table: firstRouteTable + index,
-			Flags: int(netlink.FLAG_ONLINK)})
-		for _, r := range routes {
+		for _, r := range []netlink.Route{
+			{Dst: ipNet(netip.PrefixFrom(gw, gw.BitLen())), Scope: netlink.SCOPE_LINK},
+			{Dst: ipNet(anywhere(gw)), Gw: gw.AsSlice(), Table: firstRouteTable + index, Flags: int(netlink.FLAG_ONLINK)},
+		} {
 			if r.LinkIndex = index; gw.Is6() {
 				r.Scope = 0
 			}

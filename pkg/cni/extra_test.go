@@ -23,9 +23,10 @@ import (
 
 // fakeExtras gives each Pod the same further interfaces.
 type fakeExtras struct {
-	list  []Extra
-	err   error
-	blind string // VirtualNetwork without addresses
+	list   []Extra
+	err    error
+	blind  string      // VirtualNetwork without addresses
+	before func(Extra) // of each allocation, or nil
 }
 
 func (f *fakeExtras) Extras(context.Context, string, string, k8stypes.UID) ([]Extra, error) {
@@ -33,6 +34,9 @@ func (f *fakeExtras) Extras(context.Context, string, string, k8stypes.UID) ([]Ex
 }
 
 func (f *fakeExtras) Allocate(_ context.Context, x Extra, allocate func([]ipam.Range) error) error {
+	if f.before != nil {
+		f.before(x)
+	}
 	if x.VirtualNetwork == f.blind {
 		return errors.New("this Node has no addresses of its Subnets now")
 	}
@@ -56,9 +60,10 @@ func (r *rig) withExtras() *fakeExtras {
 	six := ExtraRange{netip.MustParsePrefix("fd50::/64"), netip.MustParseAddr("fd50::1")}
 	two := ExtraRange{netip.MustParsePrefix("10.51.0.0/24"), netip.MustParseAddr("10.51.0.1")}
 	f := &fakeExtras{list: []Extra{
-		{IfName: "eth1", VirtualNetwork: "default/blue", Ranges: []ExtraRange{one, six},
+		{Routes: Routes{IfName: "eth1", Ranges: []ExtraRange{one, six},
 			Joined: []netip.Prefix{netip.MustParsePrefix("10.52.0.0/24"), netip.MustParsePrefix("fd52::/64")}},
-		{IfName: "eth2", VirtualNetwork: "default/red", MAC: "0a:00:00:00:be:ef", Ranges: []ExtraRange{two},
+			VirtualNetwork: "default/blue"},
+		{Routes: Routes{IfName: "eth2", Ranges: []ExtraRange{two}}, VirtualNetwork: "default/red", MAC: "0a:00:00:00:be:ef",
 			Requested: []netip.Addr{netip.MustParseAddr("10.51.0.7")}},
 	}}
 	r.server.extra = f

@@ -89,6 +89,15 @@ func (t *Tables) IsFar(p netip.Prefix) bool {
 	return !found
 }
 
+// Far is IsFar within an evaluation. The reader's row follows changes.
+func (t *Tables) Far(r *derive.Reader, p netip.Prefix) bool {
+	if t.tenants.farTaken == nil {
+		return false
+	}
+	_, found := t.tenants.ownerOf(r, p)
+	return !found
+}
+
 // farOf returns the networks between clusters; none without Inputs.Remotes.
 func (t *tenantTables) farOf(r *derive.Reader) (f farNetworks) {
 	if t.far != nil {

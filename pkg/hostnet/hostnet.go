@@ -8,11 +8,11 @@ package hostnet
 import (
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
 // RouteProtocol marks this package's routes (rtm_protocol, rtnetlink(7)). It removes only routes with this number.
-const RouteProtocol netlink.RouteProtocol = 0x74
+const RouteProtocol = rtnetlink.RouteProtocol
 
 // forwardTable is the routing table of Forwarded. forwardPriority is the priority of the rule that leads to it, before
 // the main table's rule.

@@ -272,21 +272,32 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r),
 				Own: f.Own}
 			tables.join(&out.Place, n, r)
-			for _, other := range tables.joinedHere(name, n, r) {
-				for _, l := range t.leasesOf(derive.Object{Namespace: other.Namespace, Name: other.Name}, r) {
-					out.Joined = append(out.Joined, l.Range.CIDR)
-				}
-			}
-			across, _ := derive.Get(r, tables.across, name)
-			for _, j := range across {
-				out.Far = append(out.Far, j.Ranges...)
-			}
-			slices.SortFunc(out.Far, netip.Prefix.Compare)
-			out.Far = slices.Compact(out.Far)
-			out.Joined = append(out.Joined, out.Far...)
-			slices.SortFunc(out.Joined, netip.Prefix.Compare)
+			out.Joined, out.Far = tables.JoinedRanges(name, r)
 			return out, nil
 		}, derive.KeysOf(t.Networks))
+}
+
+// JoinedRanges returns the ranges of VirtualNetworks that a network is joined with, sorted. far are these of other
+// clusters alone.
+func (t *Tables) JoinedRanges(name Name, r *derive.Reader) (joined, far []netip.Prefix) {
+	n, ok := derive.Get(r, t.Networks, name)
+	if !ok || t.virtual == nil {
+		return nil, nil
+	}
+	for _, other := range t.joinedHere(name, n, r) {
+		for _, l := range t.virtual.leasesOf(derive.Object{Namespace: other.Namespace, Name: other.Name}, r) {
+			joined = append(joined, l.Range.CIDR)
+		}
+	}
+	across, _ := derive.Get(r, t.across, name)
+	for _, j := range across {
+		far = append(far, j.Ranges...)
+	}
+	slices.SortFunc(far, netip.Prefix.Compare)
+	far = slices.Compact(far)
+	joined = append(joined, far...)
+	slices.SortFunc(joined, netip.Prefix.Compare)
+	return joined, far
 }
 
 // leasesOf returns the leases of a VirtualNetwork, IPv4 first. If there are several of one version, the first is the

@@ -532,4 +532,5 @@ func TestNode(t *testing.T) {
 	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
 	t.Run("outside", func(t *testing.T) { testOutside(t, c) })
 	t.Run("networks of copies", func(t *testing.T) { testNetworksOfCopies(t, c) })
+	t.Run("later joins", func(t *testing.T) { testLaterJoins(t, c) })
 }
