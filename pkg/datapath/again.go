@@ -39,8 +39,8 @@ import (
 // packet.
 
 // maxUnanswered is how many replies of TCP and SCTP pass before the client's next packet is judged. They are enough for
-// a server that repeats a lost segment several times. The rest of a larger window is lost once, and sent again. Packets
-// that the datapath takes together, up to 32 in userspace, count as one.
+// a server that repeats a lost segment several times. The rest of a larger window is lost once, and sent again. If the
+// datapath processes packets in a batch, up to 32 in userspace, the batch counts as one.
 const maxUnanswered = 7
 
 // Recheck selects known connections to judge again.
@@ -267,8 +267,8 @@ func (l *Look) Rechecks() ([]Recheck, bool) {
 type tracked struct {
 	policy.Connection      // to the endpoint
 	service           bool // it was made to another address
-	// first is set if its client is a Pod of another Node in a VirtualNetwork of its own. left is set if such a Pod of
-	// this Node would leave the network by it.
+	// first is set if the client is a Pod of another Node whose own network is a VirtualNetwork. left is set if the client
+	// is such a Pod of this Node, and the connection would leave the network.
 	first, left bool
 	rules       [2]uint32
 	ends        [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress

@@ -202,8 +202,8 @@ type otherGateway struct {
 	from []netip.Prefix // sources of its tunnels
 }
 
-// otherGateways are the Gateways through which packets of a peer may come. No two of them have the same tunnel source,
-// even while two Nodes have one address for a moment.
+// otherGateways returns the other Gateways of this cluster through which packets of a peer may come. If two Nodes have
+// the same address for a moment, it returns only one of them. So all tunnel sources differ.
 func (t *clusterTables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
 	taken := map[netip.Prefix]bool{}
@@ -371,7 +371,8 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond)
 		old := first.send(sentReply, 0, to, flow.CTState("+rpl+trk"), markWay.Is(0))
 		old[0].Priority = differ
 		flows = append(flows, old...)
-		// If a policy refuses a connection, the connection has no recorded way, and its endpoint may have been chosen here.
+		// If a policy rejects a connection, connection tracking has no way for it. The endpoint may have been chosen on this
+		// Node.
 		flows = append(flows, back.node.throughTunnel(same, CrossClusterMAC, gateway, 0,
 			to, generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
 	}

@@ -152,7 +152,8 @@ func (t *Tables) TakenOf(ips []netip.Addr) (netip.Prefix, bool) {
 	return takenOf(ranges, ips)
 }
 
-// confines reports whether the Services of a Namespace lead Pods in networks of their own to these networks alone.
+// confines reports whether Pods whose own network is a VirtualNetwork reach, through Services of a Namespace, only
+// endpoints in this network.
 func (t *ownTables) confines(r *derive.Reader, key derive.Object) bool {
 	if t == nil || key == tenant.APIServer {
 		return false
@@ -216,9 +217,10 @@ func onlyClients(n Node) (flows []flow.Flow) {
 	return flows
 }
 
-// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node. A server that opens a
-// connection to its client sends nothing: the host would send the packet out of the cluster, and the connection would
-// be the server's, so that the client's own packets would be dropped.
+// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node. A server cannot open
+// a connection to its client, so its first packet is dropped. Otherwise the host would send this packet out of the
+// cluster. Connection tracking would also record the server as the client, so that packets of the real client would be
+// dropped.
 func (t *ownTables) answersTo(r *derive.Reader, l nodeLink, block netip.Prefix) (flows []flow.Flow) {
 	if t.isTaken(r, block) {
 		return nil

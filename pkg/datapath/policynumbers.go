@@ -100,9 +100,9 @@ func newRuleNumbers(e *derive.Engine, b *base, outlines *derive.Table[policy.Rul
 	return t
 }
 
-// stricter returns the meanings of the rules that are judged before a rank for Pods of some identities, and that may
-// deny. These are all rules with other actions than Allow. Before rules of the last stage, isolation by NetworkPolicies
-// counts too.
+// stricter returns the meanings of rules that may deny a connection before the rule of a given rank decides. They apply
+// to Pods of the given identities. All rules with other actions than Allow may deny. For a rank in the last stage,
+// isolation by NetworkPolicies may deny, too.
 func (t *ruleNumbers) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
 	var out []string
 	for _, i := range identities {

@@ -44,7 +44,7 @@ func MACOf(id tenant.ID) ofp.MAC {
 }
 
 // ServiceMark returns the connection mark for a Service. The mark records whether the Service is in a network of
-// tenants, and whether it leads Pods in VirtualNetworks of their own to Pods there alone.
+// tenants. It also records whether clients whose own network is a VirtualNetwork reach only endpoints in that network.
 func ServiceMark(inTenant, inside bool) uint32 {
 	mark := uint32(1) << markService.First
 	if inTenant {
@@ -69,8 +69,8 @@ type tenantTables struct {
 	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 
-	// These have one row, and are nil without Remotes. farTaken has ranges of others, if other clusters have
-	// VirtualNetworks.
+	// These tables have one row, and are nil without Remotes. If other clusters have VirtualNetworks, farTaken has the
+	// ranges of other owners.
 	far      *derive.Table[derive.Name, farNetworks]
 	farTaken *derive.Table[derive.Name, []netip.Prefix]
 

@@ -329,8 +329,8 @@ func (t *ruleTables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader)
 	return out
 }
 
-// peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. Rules with only one
-// selector share the list with the selector. Most rules have one, and the list may be long.
+// peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. A rule with only one
+// selector shares the list with the selector. Most rules have one selector, and the list may be long.
 func (t *ruleTables) peerNumbers(f ruleFacts, r *derive.Reader) []uint32 {
 	if len(f.Peers) == 1 {
 		list, _ := derive.Get(r, t.all.selectors.numbered, f.Peers[0])

@@ -70,9 +70,9 @@ func (s copySearch) selects(i ImportFacts) (one, known bool) {
 	return known && s.selected(i, candidates), known
 }
 
-// apart reports imported routers of isolated Namespaces here whose first interfaces are not joined with these of the
-// router's Namespace, since only one of the two Namespaces has a copy. The leader joins copies, and the cluster's own
-// tables join Namespaces without one.
+// apart reports imported routers of isolated Namespaces in this cluster that cannot be joined, since only one of the
+// two Namespaces has a copy. The leader joins Namespaces with copies, and the cluster's own tables join Namespaces
+// without copies. Only the first interfaces of Pods are affected.
 func (t *routerTables) apart(out *Router, namespace string, r *derive.Reader, ps *problem.List) {
 	own := t.copiedHere(derive.Object{Name: namespace}, r)
 	var others []string

@@ -208,8 +208,9 @@ func (c Connection) inVirtual() Decision {
 // leaves reports whether connections to the Service leave the client's own VirtualNetwork.
 func (c Connection) leaves() bool { return c.Service != nil && !c.Service.Isolated() && !c.Inside }
 
-// fromVirtual returns the decision about a connection of a Pod in a VirtualNetwork of its own to a Service of the
-// default network. The Node of the server decides, and no Node about an address of another Pod in a VirtualNetwork.
+// fromVirtual returns the decision about a connection to a Service of the default network, from a Pod whose own network
+// is a VirtualNetwork. The Node of the server decides. For an address of another Pod in a VirtualNetwork, no Node
+// decides.
 func (c Connection) fromVirtual() Decision {
 	const document = " (docs/virtual-networks.md)"
 	client, server := c.Client, c.Server

@@ -209,11 +209,11 @@ type routerTables struct {
 	Objects
 	virtual *virtualTables
 	oldest  *derive.Table[derive.Name, []derive.Object] // routers of a Namespace that count
-	// here and copied are routers that count: of this cluster's Namespaces, and of copies in the central cluster.
+	// here has the routers of this cluster's Namespaces that count, and copied those in copies of the central cluster.
 	here, copied routerPool
 }
 
-// routerPool has routers among which imports select.
+// routerPool has the routers that imports select from.
 type routerPool struct {
 	counting *derive.Table[derive.Object, RouterFacts]
 	byLabel  *derive.Index[derive.Name, derive.Object, RouterFacts] // by "key=value"

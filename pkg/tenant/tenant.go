@@ -102,12 +102,12 @@ type Router struct {
 	Kind     Kind
 	Networks []Name
 	Imports  []Name // routers
-	// InCopies are routers in copies of the central cluster that it imports. The leader joins their networks, and these
-	// tables only report problems.
+	// InCopies are the imported routers that are in copies of the central cluster. The leader joins the networks of such
+	// routers. These tables only report their problems.
 	InCopies []Name
 	// Quiet is set if another program reports the problems of the router.
 	Quiet bool
-	// Problems are the front door's.
+	// Problems are the problems that the front door has found.
 	Problems []problem.Problem
 }
 

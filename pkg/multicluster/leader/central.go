@@ -230,8 +230,8 @@ func (c *central) addCopiedNetworks(e *derive.Engine) {
 		})
 }
 
-// networkFacts returns the facts about a VirtualNetwork of a copy. The copy of a VirtualNetwork with Subnets serves, as
-// one with Subnets does, and so does one that its cluster is to create.
+// networkFacts returns the facts about a VirtualNetwork in a copy of a Namespace. The VirtualNetwork is served if it is
+// the copy of a VirtualNetwork with Subnets, or a request that the member has to create.
 func (c *central) networkFacts(k derive.Object, r *derive.Reader) (f tenant.VirtualNetworkFacts, _ []problem.Problem) {
 	n, _ := derive.Get(r, c.virtual, k)
 	if !c.isLive(k.Namespace, r) {
