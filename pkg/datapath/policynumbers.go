@@ -62,8 +62,8 @@ func (s subject) Compare(o subject) int {
 	return cmp.Or(cmp.Compare(s.identity, o.identity), cmp.Compare(s.direction, o.direction))
 }
 
-// strictFor returns the subjects (Pods and directions) whose connections a rule withholds from later rules. For a rule
-// that does not affect known connections, it returns nil.
+// strictFor returns the subjects (Pods and directions) for which a rule may decide before later rules. If the rule does
+// not affect known connections, it returns nil.
 func strictFor(k policy.RuleKey, r policy.Rule) []subject {
 	if r.Action == policy.Allow || r.Keep {
 		return nil

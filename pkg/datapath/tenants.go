@@ -211,8 +211,8 @@ func (t *tenantTables) otherClusters(r *derive.Reader) (ranges []netip.Prefix) {
 	return slices.Compact(slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare))
 }
 
-// tenantBase returns these flows, but for ranges of other clusters. With virtual they do not let packets of a Pod leave
-// its VirtualNetwork if it has no Services, or has them no more.
+// tenantBase returns the flows of tenantTables.tenantBase, except flows for ranges of other clusters. With virtual,
+// packets of a Pod without Services, or whose Services have ended, do not leave its VirtualNetwork.
 func tenantBase(n Node, virtual bool) []flow.Flow {
 	tenants := isTenant.Is(1)
 	flows := []flow.Flow{
@@ -234,7 +234,7 @@ func tenantBase(n Node, virtual bool) []flow.Flow {
 				Actions: flow.Do(flow.Load(inTenant, 0), flow.Load(mayLeave, 0), flow.Resubmit(Route)),
 			},
 			// These are replies to the Pod's own Node, and to clients outside of the Pods' network, whose packets come through
-			// it.
+			// the Node.
 			toHost(origin, ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
 			toHost(last, ip, generated.Is(1)),
 			toHost(last, ip, source.Is(fromPod), mayLeave.Is(1)),
@@ -300,7 +300,7 @@ func (s shared) enters(at address) (flows []flow.Flow) {
 	return flows
 }
 
-// atTenant moves a flow to table Tenant, which is behind the tables where its packets continue.
+// atTenant moves a flow to table Tenant. The flow's packets then continue after that table.
 func atTenant(f flow.Flow) flow.Flow {
 	f.Table, f.Actions = Tenant, slices.Clone(f.Actions)
 	if end := len(f.Actions) - 1; end >= 0 {

@@ -107,8 +107,8 @@ func (t *attachmentTables) attached(port derive.Name, r *derive.Reader) (Attache
 	return out, nil
 }
 
-// isAbout reports whether the Pod in the API server with an attachment's name is the attachment's Pod, and not a later
-// one.
+// isAbout reports whether the Pod object with an attachment's name is the Pod of the attachment, and not a later Pod of
+// the same name.
 func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 	switch {
 	case f.Node != t.all.node:

@@ -128,8 +128,8 @@ type Tables struct {
 	// use the same numbers.
 	Priorities *derive.Order[Rank]
 	// Addresses are the Pods that rules match by their addresses: Pods that a rule names and, if a rule denies unknown
-	// Pods, all Pods of this cluster. Egress rules also name Pods of other clusters. Their number is the ClusterSet's,
-	// with Remote; see PeerAt.
+	// Pods, all Pods of this cluster. Egress rules also name Pods of other clusters. They have the number of the
+	// ClusterSet, with the bit Remote; see PeerAt.
 	Addresses *derive.Table[Addr, Holder]
 	// Virtual are the same for VirtualNetworks.
 	Virtual VirtualAddresses

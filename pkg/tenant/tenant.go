@@ -129,8 +129,8 @@ type Place struct {
 	Outside bool
 	// Joined are the numbers of networks that it is joined with, sorted.
 	Joined []ID
-	// Clusters are the IDs of other clusters whose ranges of Pods have Pods in these networks, sorted. Pods of
-	// VirtualNetworks of other clusters have ranges of their own (Remote).
+	// Clusters are the sorted IDs of other clusters with Pods of these networks in their Pod ranges. Pods in
+	// VirtualNetworks of other clusters have separate ranges (Remote).
 	Clusters []string
 }
 
