@@ -323,8 +323,8 @@ func (d *decision) exists(name string) bool {
 	return ok && isOwn(have)
 }
 
-// keep keeps the existing objects of refused requests as they are. Traffic does not stop because a request becomes
-// wrong.
+// keep keeps the existing objects of refused requests as they are. So if a request becomes invalid, the traffic of
+// existing Pods does not stop.
 func (d *decision) keep() {
 	chosen := map[string]bool{}
 	for _, q := range d.chosen {
