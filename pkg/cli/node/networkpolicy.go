@@ -159,6 +159,6 @@ func byEffectivePriority(a, b api.Policy) int {
 	return cmp.Or(cmp.Compare(tier(a), tier(b)), cmp.Compare(priority(a), priority(b)))
 }
 
-// lastBeforeBaseline is the tier priority that is printed for NetworkPolicies: after all other tiers, and before
+// lastBeforeBaseline is the tier priority by which NetworkPolicies are sorted: after the other tiers, and before
 // baseline (253).
 const lastBeforeBaseline = 252.5
