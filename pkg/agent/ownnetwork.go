@@ -126,8 +126,8 @@ func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
 	return nil
 }
 
-// elsewhere returns the UIDs of attached Pods whose first interface is in no VirtualNetwork. Such a Pod with an
-// annotation started before it had the annotation.
+// elsewhere returns the UIDs of attached Pods whose first interface is in no VirtualNetwork. If such a Pod has the
+// annotation, the annotation was added after the Pod had started.
 func (p *podNetworks) elsewhere() map[derive.Object]types.UID {
 	out := map[derive.Object]types.UID{}
 	for _, row := range p.tables.pods.attachments.All() {

@@ -214,8 +214,8 @@ func (s store) step(host string, now time.Time, serving *tls.Certificate, publis
 	changed = left != len(s.previous)
 	switch {
 	case !valid(s.now) && valid(serving):
-		// The Secret was emptied or lost. API servers trust the certificate that this replica serves, and ones that other
-		// replicas may serve. So both stay. A new certificate would be refused until the API servers have its CA.
+		// The Secret was emptied or lost. API servers still trust the certificates that this replica and other replicas
+		// serve. So these certificates stay in use. API servers would refuse a new certificate until they have its CA.
 		s.now, s.next, changed = serving, nil, true
 		for _, cert := range certificates(published) {
 			if !cert.Equal(serving.Leaf) && now.Before(cert.NotAfter) {

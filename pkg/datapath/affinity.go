@@ -23,8 +23,8 @@ import (
 // keeps them. The flow of one endpoint in table Endpoint has learned them. They are deleted with it (delete_learned):
 // when the endpoint goes, or when the timeout changes.
 
-// maxClients is how many clients the switch remembers for an endpoint. It makes a new choice for each connection of a
-// further client. Such clients may be another cluster's addresses.
+// maxClients is the largest number of clients that the switch remembers for an endpoint. For further clients it chooses
+// an endpoint for each connection. Clients may also be addresses of another cluster.
 const maxClients = 4096
 
 // toGroup sends a new connection to the group of a shard. With affinity it does so only if no endpoint is remembered

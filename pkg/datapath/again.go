@@ -39,8 +39,8 @@ import (
 // packet.
 
 // maxUnanswered is how many replies of TCP and SCTP pass before the client's next packet is judged. They are enough for
-// a server that repeats a lost segment several times. The rest of a larger window is lost once, and sent again. Packets
-// that the datapath takes together, up to 32 in userspace, count as one.
+// a server that repeats a lost segment several times. The rest of a larger window is lost once, and sent again. If the
+// datapath processes packets in a batch, up to 32 in userspace, the batch counts as one.
 const maxUnanswered = 7
 
 // Recheck selects known connections to judge again.
@@ -223,8 +223,8 @@ type Look struct {
 const lookShare = 4096
 
 // Look begins a look. Any goroutine may call it. The function between calls another one between two passes, with the
-// number of passes so far. It returns false if it did not call it. During a pass some tables have the pass's changes
-// and others do not, so numbers in use would seem to be gone.
+// number of passes so far. It returns false if it did not call it. During a pass, only some tables have the new state.
+// So a Look at that time could miss numbers that are in use.
 func (k *KnownConnections) Look(between func(func(passes uint64)) bool) *Look {
 	return &Look{known: k, between: between, found: map[Recheck]bool{}}
 }
@@ -267,8 +267,8 @@ func (l *Look) Rechecks() ([]Recheck, bool) {
 type tracked struct {
 	policy.Connection      // to the endpoint
 	service           bool // it was made to another address
-	// first is set if its client is a Pod of another Node in a VirtualNetwork of its own. left is set if such a Pod of
-	// this Node would leave the network by it.
+	// first is set if the client is a Pod of another Node whose own network is a VirtualNetwork. left is set if the client
+	// is such a Pod of this Node, and the connection would leave the network.
 	first, left bool
 	rules       [2]uint32
 	ends        [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress
@@ -434,7 +434,8 @@ func furtherIf(network derive.Object) int {
 
 // networks returns the VirtualNetworks that the ends of a connection are in. Connection tracking has only addresses,
 // and the same addresses may exist elsewhere. A connection is in VirtualNetworks if one end is a Pod of this Node and
-// the other end is an address that it reaches there. A client in a VirtualNetwork of its own leaves it for a Service.
+// the other end is an address that it reaches there. If the client's own network is a VirtualNetwork, a connection to a
+// Service may leave this network.
 func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.Object) {
 	if c.first { // a client of another Node
 		out[policy.Egress] = s.in.Virtual.BlockAt(c.From).Network

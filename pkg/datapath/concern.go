@@ -56,8 +56,8 @@ func (c *Concern) identityOf(d policy.Direction, addr policy.Addr, old, now uint
 	c.until(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
 }
 
-// holder records that another Pod has an address, or no Pod, if policies apply to one of the two. Packets of an address
-// without such a Pod have number 0, or the number of unknown Pods.
+// holder records that an address now belongs to another Pod, or to no Pod, if policies apply to the old or the new Pod.
+// If an address has no such Pod, its packets have number 0, or the number of unknown Pods.
 func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 	for d := range directions {
 		d := policy.Direction(d)

@@ -114,9 +114,9 @@ func (t *clusterTables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entr
 	return e, nil
 }
 
-// neverInPlainText drops packets to ranges of clusters that are reached encrypted or not at all, if no flow sends them
-// there. Otherwise the host would send them through its default route. Such a packet may be for a cluster whose key is
-// missing. Or it is a server's answer to a former address of its client's Gateway.
+// neverInPlainText drops packets to ranges of clusters that may be reached only with encryption, if no other flow sends
+// these packets. Otherwise the host would send them through its default route in plain text. There are two such cases:
+// the cluster's key is missing, or a server answers to a former address of its client's Gateway.
 func (t *clusterTables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
 	p, _ := derive.Get(r, t.base.Peering.Part, Self)
 	var ranges []netip.Prefix
@@ -202,8 +202,8 @@ type otherGateway struct {
 	from []netip.Prefix // sources of its tunnels
 }
 
-// otherGateways are the Gateways through which packets of a peer may come. No two of them have the same tunnel source,
-// even while two Nodes have one address for a moment.
+// otherGateways returns the other Gateways of this cluster through which packets of a peer may come. If two Nodes have
+// the same address for a moment, it returns only one of them. So all tunnel sources differ.
 func (t *clusterTables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
 	taken := map[netip.Prefix]bool{}
@@ -234,9 +234,9 @@ func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 	return ends
 }
 
-// admit admits a peer's packets: requests from its gateways' own addresses, and replies and requests from the ranges
-// behind it. A Gateway accepts them from the ends of the peer's own tunnels. Every Node accepts them from this
-// cluster's other Gateways. All accept them only at addresses where tunnels end.
+// admit admits packets of a peer: requests from the addresses of its gateways, and requests and replies from its
+// ranges. A Gateway accepts them from the ends of the peer's tunnels. Every Node accepts them from the other Gateways
+// of this cluster. The outer destination must be an address where tunnels end.
 func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
 	from := func(priority uint16, inside netip.Prefix) []flow.Flow {
@@ -315,8 +315,8 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 	return append(c.ways.send(sentRequest, 0, flow.IPDst(cidr)), c.untilTheyEnd(peer, cidr)...)
 }
 
-// untilTheyEnd keeps existing connections on the own ways of a Gateway that joins or leaves. It sends new connections
-// through other Gateways.
+// untilTheyEnd is for a Gateway that joins or leaves. It keeps existing connections on the Gateway's own ways, and
+// sends new connections through other Gateways.
 func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows []flow.Flow) {
 	if !c.at.takes(peer) {
 		return nil
@@ -343,9 +343,9 @@ func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows 
 	return flows
 }
 
-// before returns the way of connections without a recorded way. They began before this Node became a Gateway, so they
-// use the oldest Gateway, which was the only one. All other connections have a way, unless the peer's tunnels come from
-// addresses that cannot be watched.
+// before returns the way of connections without a recorded way. These connections began before this Node became a
+// Gateway, when the oldest Gateway was the only one. So they use the oldest Gateway. All other connections have a
+// recorded way, unless the peer's tunnels come from addresses that BFD cannot watch.
 func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	unwatched := slices.ContainsFunc(peer.TunnelSources(),
 		func(s netip.Prefix) bool { return !s.IsSingleIP() || c.portOf(s.Addr()) == 0 })
@@ -355,9 +355,10 @@ func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	return ways{node: c.node, list: []wayTo{{end: c.at.others[0].InternalIP}}}, true
 }
 
-// reply sends answers to a peer's requests back along their path. On a Gateway the path leads to the peer's gateway
-// that sent the request, even if another one gets requests now. Or it leads to the other Gateway of this cluster that
-// passed the request on. Refusals, which the agent makes, take the same path. to matches the source of the requests.
+// reply sends answers to a peer's requests back along their path. On a Gateway, the path leads to the peer's gateway
+// that sent the request, even if new requests use another one. If another Gateway of this cluster passed the request
+// on, the path leads to that Gateway. Rejections from the agent take the same path. to matches the source of the
+// requests.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond) []flow.Flow {
 	if !c.at.takes(peer) {
 		return append(c.ways.send(sentReply, 0, to, flow.CTState("+rpl+trk")),
@@ -371,7 +372,8 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond)
 		old := first.send(sentReply, 0, to, flow.CTState("+rpl+trk"), markWay.Is(0))
 		old[0].Priority = differ
 		flows = append(flows, old...)
-		// If a policy refuses a connection, the connection has no recorded way, and its endpoint may have been chosen here.
+		// If a policy rejects a connection, connection tracking has no way for it. The endpoint may have been chosen on this
+		// Node.
 		flows = append(flows, back.node.throughTunnel(same, CrossClusterMAC, gateway, 0,
 			to, generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
 	}
@@ -388,9 +390,9 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr, to flow.Cond)
 	return flows
 }
 
-// translate gives requests to peers the Gateway's address. Requests to some of a peer's ranges get the address that
-// this Node has for that peer. It restores the replies, which come from peers. The host uses that address too, but not
-// for connections with peers.
+// translate changes the source of requests to peers to the Gateway's address. For some ranges of a peer, it uses the
+// address that this Node has for that peer. It also reverses the translation in replies, which come from peers. The
+// host may use the same address, but not for connections with peers.
 func (c crossCluster) translate(to ...netip.Prefix) (flows []flow.Flow) {
 	for _, own := range c.node.sourcesOf(c.at.own) {
 		request := func(priority uint16, more ...flow.Cond) {

@@ -21,8 +21,8 @@ func (l nodeLink) direct(cidr netip.Prefix) []flow.Flow {
 		// The host has routes of its own to these Pods. Without this flow, a packet that the host sends here by mistake
 		// would loop between host and switch.
 		{Table: Route, Priority: differ, Match: flow.All(source.Is(fromGateway), to)},
-		// This is the host's own connection to a Service. The endpoint has to answer to the switch, which reverses the
-		// translation to the endpoint. So the host masquerades with the switch's address.
+		// This flow is for the host's own connection to a Service. The endpoint has to answer to the switch, which reverses
+		// the translation to the endpoint. So the source becomes the switch's address.
 		l.node.toGateway(same, snatHairpin, source.Is(fromGateway), to, flow.CTState("-rpl+trk"), markService.Is(1)),
 	}
 	// Packets of other clusters. The network between the Nodes does not know their sources.

@@ -50,7 +50,7 @@ type Node struct {
 	// SCTPByPort is set if connection tracking cannot read the ports of SCTP, as in the userspace datapath.
 	SCTPByPort bool
 	// RuleKey is a secret of this Node that goes into the hash from which numbers of rules come. It stays the same as long
-	// as there are connections with such numbers. Without it, numbers are as in earlier versions, which had no key.
+	// as there are connections with such numbers. Without a key, the numbers are the same as in earlier versions.
 	RuleKey Secret
 	Tunnels Tunnels
 }
@@ -68,8 +68,8 @@ type Tunnels struct {
 	// Source and PeerSource are this Node's source addresses of tunnel packets to other Nodes and, on the Gateway, to
 	// other clusters. The receivers accept no other source. With the zero address the host's routes decide.
 	Source, PeerSource netip.Addr
-	// PeerEnd is where tunnels of other clusters end: here on a Gateway, else at a Gateway of this cluster. It is not
-	// valid without a Gateway.
+	// PeerEnd is the address where tunnels of other clusters end. On a Gateway it is an address of this Node, and on other
+	// Nodes an address of a Gateway. If the cluster has no Gateway, it is not valid.
 	PeerEnd netip.Addr
 	// Outer is the protocol and port of a tunnel's outer packets.
 	Outer Tunnel
@@ -172,8 +172,8 @@ type RemoteNode struct {
 	// Sources are the outer source addresses of its packets. They are also the inner source addresses of packets of its
 	// host, unless Hosts has others. If the list is empty, the only source is Address.
 	Sources []netip.Addr
-	// Hosts are the addresses that its host uses inside the tunnel, if they differ from the sources of the tunnel. Then
-	// the latter are addresses inside WireGuard.
+	// Hosts are the addresses that its host uses inside the tunnel, if they differ from Sources. They differ if Sources
+	// are addresses inside WireGuard.
 	Hosts []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.
 	GatewayIPs []netip.Addr

@@ -11,9 +11,9 @@ import (
 
 // A new Pod of another Node sends before its kubelet has reported the address. Its Node names it in the tunnel's key
 // (sends, namingSender). Table Classify admits packets from that Node anyway. For the key it has a flow that loads the
-// number of the Pod's identity, like the flow of a Pod of this Node. Table IngressPeer keeps that number, whichever Pod
-// is known at the address. If there is no flow for a key, the sender is the Pod at the packet's address. If no Pod is
-// known there, it is an unknown Pod.
+// number of the Pod's identity, like the flow of a Pod of this Node. Table IngressPeer keeps that number, even if
+// another Pod is known at the address. If there is no flow for a key, the sender is the Pod at the packet's address. If
+// no Pod is known there, it is an unknown Pod.
 
 // bySenderKey skips table IngressPeer for a sender that the key has named. So its address is not looked up.
 func bySenderKey() flow.Flow {

@@ -187,10 +187,10 @@ func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, i
 	return n.acceptTunnel(from, priority, as, flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside))
 }
 
-// acceptTunnel admits packets of a tunnel from an address. If a packet goes to an address where no tunnel ends, the
-// switch of a Node or of a peer has not made it. Packets from an end that BFD watches come through the port for that
-// end. Other packets come through the port for all tunnels. Only tunnel ports give packets an outer source, so the
-// match needs no port. A range has no watched end.
+// acceptTunnel admits packets of a tunnel from an address. A packet to an address where no tunnel ends does not come
+// from the switch of a Node or of a peer. Packets from an end that BFD watches come through the port for that end.
+// Other packets come through the port for all tunnels. The match needs no port, since only packets from tunnel ports
+// have an outer source. BFD watches no ends in a range.
 func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match ...flow.Cond) []flow.Flow {
 	match = append([]flow.Cond{flow.TunnelSrc(from)}, match...)
 	if !from.IsSingleIP() {
@@ -210,10 +210,11 @@ func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match 
 	return flows
 }
 
-// notToTunnel drops packets that look like packets of a tunnel and go to an address where a tunnel ends. If the host
-// masqueraded such a packet, the far end would take it for this Node's. The flow comes after the choice of an endpoint,
-// so that a Service cannot bypass it. The switch hides the ports of fragments, so it drops fragments of requests to any
-// port. The kernel's datapath reassembles them before that, so it drops no packets to other ports.
+// notToTunnel drops packets that look like tunnel packets and go to an address where a tunnel ends. If the host
+// masqueraded such a packet, the other end would take it for a packet of this Node. The flow comes after the choice of
+// an endpoint, so that a Service cannot bypass it. The userspace datapath does not know the ports of fragments, so it
+// drops fragments of requests to any port of this address. The kernel's datapath reassembles fragments first, so it
+// drops only packets to the tunnel's port.
 func (t Tunnels) notToTunnel(end netip.Addr) []flow.Flow {
 	if t.Outer.Protocol == 0 {
 		return nil
@@ -349,10 +350,10 @@ func (n Node) toHost() []flow.Flow {
 			// Replies to an address of the host that is not the gateway port's.
 			n.toGateway(last, 0, ip, flow.CTState("+rpl+trk")),
 			n.toGateway(last, 0, ip, generated.Is(1)),
-			// These flows are for a connection of the host or of another cluster to a Service whose endpoint is not a Pod:
-			// the host, the API server, or a machine outside. If such an endpoint saw the client's address, it would answer
-			// the client directly. Only connections to Services take them. Any other packet without a Pod or a route would
-			// loop between host and switch.
+			// These flows are for connections to a Service from the host or from another cluster, if the endpoint is not a Pod:
+			// the host, the API server, or a machine outside. They translate the client's address, since such an endpoint would
+			// otherwise answer the client directly. They match only connections to Services. Otherwise packets without a Pod or
+			// a route would loop between host and switch.
 			n.toGateway(last, snatHairpin, ip, source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1)),
 			n.toGateway(last, snatHairpin, ip, source.Is(fromPeer), flow.CTState("-rpl+trk"), markService.Is(1)),
 		}
@@ -397,8 +398,8 @@ func (n Node) Unroutable(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.unroutable(), func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// unroutable returns the ranges of such addresses, and the Service address and entries, which only translated
-// connections may use.
+// unroutable returns the ranges of unroutable addresses of a version of IP. It includes the Service address and
+// entries, which only translated connections may use.
 func (n Node) unroutable() (out []netip.Prefix) {
 	if n.Families.Has4() {
 		out = append(out, unroutable...)
@@ -526,10 +527,10 @@ func (b *base) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader)
 	return e, problems
 }
 
-// returned routes replies to Pods of another Node that the host has sent back. Their connections came through the
-// gateway port, since the other Node routes directly, or did so before. With Outside their replies leave through the
-// gateway port too. But if that Node uses tunnels now, the host sends the replies back through the switch. Replies that
-// the host translates have no Pod's address as their source.
+// returned routes replies that the host has sent back to the switch, to Pods of another Node. The connections came
+// through the gateway port, since the other Node routes directly, or has done so. With Outside, the replies leave
+// through the gateway port too. But if the other Node now uses tunnels, the host sends them back to the switch. Replies
+// that the host translates do not have a Pod's address as source.
 func (l nodeLink) returned(cidr netip.Prefix) (flows []flow.Flow) {
 	if !l.node.Outside {
 		return nil
@@ -543,8 +544,8 @@ func (l nodeLink) returned(cidr netip.Prefix) (flows []flow.Flow) {
 	return flows
 }
 
-// namingSender routes packets from Pods of this Node to Pods of another one, and names the sender in the tunnel's key.
-// A Gateway keeps the key of packets from other clusters.
+// namingSender routes packets from Pods of this Node to Pods of another one, and writes the number of the sender into
+// the tunnel's key. For packets from other clusters, a Gateway keeps the key.
 func (l nodeLink) namingSender(cidr netip.Prefix) flow.Flow {
 	f := l.node.throughTunnel(differ, InClusterMAC, l.to.Address, 0, flow.IPDst(cidr), source.Is(fromPod))
 	f.Actions = append(flow.Do(flow.Move(senderKey, tunnelKey)), f.Actions...)

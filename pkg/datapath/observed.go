@@ -44,8 +44,8 @@ func ReportDrops(o flow.Owner, e flow.Entries, node string) flow.Entries {
 	return out
 }
 
-// goOn are the tables in which a packet without a matching flow is no lost packet of interest. After a miss in table
-// Affinity a packet continues, and packets in table ARP belong to no connection.
+// goOn are the tables in which a packet without a matching flow is not reported as dropped. After a miss in table
+// Affinity, a packet continues. Packets in table ARP belong to no connection.
 var goOn = map[ofp.Table]bool{Affinity: true, ARP: true}
 
 // MeteredReports returns the kind of reports that a meter limits. For a meter that limits no reports it returns false.
@@ -69,23 +69,22 @@ func endsPackets(f flow.Flow) bool {
 	})
 }
 
-// isNeighborMessage reports whether a flow without further actions handles Neighbor Discovery messages: it is of table
-// Classify, ARP or Tenant, and matches a type of ICMPv6.
+// isNeighborMessage reports whether a flow that drops packets is for Neighbor Discovery messages. Such a flow is in
+// table Classify, ARP or Tenant, and matches a type of ICMPv6.
 func isNeighborMessage(f flow.Flow) bool {
 	_, _, ok := f.Match.OXM().Get(ofp.ICMPv6Type)
 	return ok && (f.Table == Classify || f.Table == ARP || f.Table == Tenant)
 }
 
-// reportOpened changes the flows of table Commit that remember a connection. They also report the connection's first
-// packet.
+// reportOpened changes the flows of table Commit that remember a connection, so that they also report its first packet.
 func reportOpened(flows []flow.Flow) {
 	for i, f := range flows {
 		remembers := slices.ContainsFunc(f.Actions, func(a ofp.Action) bool {
 			ct, ok := a.(ofp.CT)
 			return ok && ct.Flags&ofp.CTCommit != 0
 		})
-		// Flows of priority same change a connection's way, and flows of priority high are for SCTP on the userspace
-		// datapath, which commits each packet.
+		// Two kinds of flows are left out, since they do not match only first packets. Flows of priority same change the way
+		// of a known connection. Flows of priority high are for SCTP on the userspace datapath, which commits each packet.
 		if f.Table == Commit && remembers && f.Priority == normal {
 			flows[i].Actions = slices.Concat(report(Opened, Opened.meter()), f.Actions)
 		}

@@ -16,9 +16,10 @@ import (
 )
 
 // Clients outside of the Pods' network reach a Service at a port of the Node or at an external address. Their packets
-// come through the host, on both datapaths. The host translates the destination to an address and port called entry,
-// and sends the packet through the gateway port. The entry's address names the kind of frontend and who the client is,
-// since a packet on a tap has no mark. The port is the node port, or the number of the external address and port.
+// come through the host, on both datapaths. The host translates the destination to an address and port that are called
+// the entry, and sends the packet through the gateway port. The entry's address encodes the kind of frontend and the
+// kind of client, since a packet on a tap device has no mark. The port is the node port, or the number of the external
+// address and port.
 //
 // The switch chooses the endpoint. A local endpoint gets the client's own address. For an endpoint behind a tunnel the
 // switch translates the source to the Node's service source, so that replies come back here. Replies leave through the
@@ -103,8 +104,8 @@ func outsideBase(n Node) []flow.Flow {
 	flows = append(flows, n.each(func(ip flow.Cond) []flow.Flow {
 		return []flow.Flow{n.toGateway(origin, 0, ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway))}
 	})...)
-	// This flow is for the agent's refusal of a connection, whose source is the entry. The host translates it back, even
-	// if the client is a Pod elsewhere.
+	// This flow is for the agent's rejection of a connection, whose source is the entry. The host reverses the
+	// translation, even if the client is a Pod of another Node.
 	for _, entries := range EntryRanges(n.Families) {
 		flows = append(flows, n.toGateway(origin, 0, generated.Is(1), flow.IPSrc(entries)))
 	}
@@ -325,8 +326,8 @@ func (s shared) limit(at address) []flow.Flow {
 	return flows
 }
 
-// untranslated finds UDP connections that were made to an address before its Service existed. Pods of VirtualNetworks
-// may have external addresses.
+// untranslated finds UDP connections to an address that began before its Service existed. An external address may also
+// be an address of a Pod in a VirtualNetwork.
 func (s shared) untranslated(at address, networks bool) (out []flow.Flow) {
 	if at.kind != service.NodePort {
 		return untranslatedTo(s.set.Protocol, at.vip, networks && at.isExternal())

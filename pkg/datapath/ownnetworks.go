@@ -93,8 +93,8 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 	return t
 }
 
-// rangesOfOthers returns ranges of Nodes, Services and other clusters, sorted. One that meets a Subnet has come later
-// than the Subnet.
+// rangesOfOthers returns ranges of Nodes, Services and other clusters, sorted. If one of them overlaps a Subnet, it was
+// added after the Subnet.
 func (t *tenantTables) rangesOfOthers(r *derive.Reader) []netip.Prefix {
 	b := t.base
 	n := b.self(r)
@@ -116,8 +116,9 @@ func (t *ownTables) isTaken(r *derive.Reader, p netip.Prefix) bool {
 	return slices.ContainsFunc(taken, p.Overlaps)
 }
 
-// services reports whether a Pod is in a network of its own, and has Services there. It has no Services while another
-// owner has its address, or while its network is closed. The range of the other owner is returned.
+// services reports whether a Pod's own network is a VirtualNetwork, and whether the Pod has Services there. It has no
+// Services while another owner has its address, or while its network is closed. In the first case, services returns the
+// range of the other owner.
 func (t *ownTables) services(r *derive.Reader, pod Pod, place tenant.Place) (has bool, taken netip.Prefix) {
 	if t == nil || !pod.First {
 		return false, taken
@@ -142,7 +143,7 @@ func firstOf(ranges []netip.Prefix, has func(netip.Prefix) bool) (netip.Prefix, 
 }
 
 // TakenOf returns the range of another owner that has an address of a Pod whose own network is a VirtualNetwork. Such a
-// Pod has no Services. It answers on Nodes with Pods in such networks; others do not know.
+// Pod has no Services. Only Nodes with Pods in such networks have this information.
 func (t *Tables) TakenOf(ips []netip.Addr) (netip.Prefix, bool) {
 	own := t.tenants.own
 	if own == nil {
@@ -152,7 +153,8 @@ func (t *Tables) TakenOf(ips []netip.Addr) (netip.Prefix, bool) {
 	return takenOf(ranges, ips)
 }
 
-// confines reports whether the Services of a Namespace lead Pods in networks of their own to these networks alone.
+// confines reports whether Pods whose own network is a VirtualNetwork reach, through Services of a Namespace, only
+// endpoints in this network.
 func (t *ownTables) confines(r *derive.Reader, key derive.Object) bool {
 	if t == nil || key == tenant.APIServer {
 		return false
@@ -167,7 +169,8 @@ func (t *ownTables) entersOwn(r *derive.Reader) bool {
 	return t != nil && len(derive.All(r, t.entered)) > 0
 }
 
-// answers reports whether Pods of this Node may be servers of Pods of other Nodes that are in a network of their own.
+// answers reports whether Pods of this Node may be servers for Pods of other Nodes whose own network is a
+// VirtualNetwork.
 func (t *ownTables) answers(r *derive.Reader, v tenant.VirtualNetwork) bool {
 	if t == nil || !v.Own || v.Place.Closed() {
 		return false
@@ -176,8 +179,9 @@ func (t *ownTables) answers(r *derive.Reader, v tenant.VirtualNetwork) bool {
 	return servers
 }
 
-// base returns the flows of a Node with a Pod in a network of its own. Connections to Services of confined Namespaces
-// stay in the Pod's network. Other clusters do not admit the Pod's address.
+// base returns the flows of a Node with a Pod whose own network is a VirtualNetwork. Connections to Services of
+// confined Namespaces stay in the Pod's network. Connections to other clusters are dropped, since these do not admit
+// the Pod's address.
 func (t *ownTables) base(r *derive.Reader, n Node) (flows []flow.Flow) {
 	if !t.entersOwn(r) {
 		return nil
@@ -196,9 +200,9 @@ func (t *ownTables) base(r *derive.Reader, n Node) (flows []flow.Flow) {
 	return flows
 }
 
-// onlyClients returns the flows of a Node with servers. The blocks of other Nodes do not reach its host. They continue
-// no connection that another source has opened, such as a machine outside with a forged address: no policy would judge
-// the packet. Nor does such a machine continue theirs.
+// onlyClients returns the flows of a Node with servers for packets from blocks of other Nodes. These packets do not
+// reach the host. They must not continue a connection that another source has opened, such as a machine outside with a
+// forged address, since no policy would judge them. Such a machine must not continue their connections either.
 func onlyClients(n Node) (flows []flow.Flow) {
 	for _, ip := range n.GatewayIPs {
 		flows = append(flows, flow.Flow{Table: Route, Priority: differ, Match: flow.All(source.Is(fromFirst),
@@ -216,9 +220,10 @@ func onlyClients(n Node) (flows []flow.Flow) {
 	return flows
 }
 
-// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node. A server that opens a
-// connection to its client sends nothing: the host would send the packet out of the cluster, and the connection would
-// be the server's, so that the client's own packets would be dropped.
+// answersTo returns the flows between Pods of this Node, as servers, and a block of another Node. A server cannot open
+// a connection to its client, so its first packet is dropped. Otherwise the host would send this packet out of the
+// cluster. Connection tracking would also record the server as the client, so that packets of the real client would be
+// dropped.
 func (t *ownTables) answersTo(r *derive.Reader, l nodeLink, block netip.Prefix) (flows []flow.Flow) {
 	if t.isTaken(r, block) {
 		return nil

@@ -141,8 +141,8 @@ func (p nodePod) toPod(ip netip.Addr, identity uint32) flow.Flow {
 	}
 }
 
-// toItself delivers packets of a Pod to itself through a Service, which policies cannot forbid. Replies have got their
-// original addresses back before they reach this flow.
+// toItself delivers packets that a Pod sends to itself through a Service. Policies cannot deny these. Replies already
+// have their original addresses when they reach this flow.
 func (p nodePod) toItself(ip netip.Addr) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: high,

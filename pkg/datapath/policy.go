@@ -25,8 +25,8 @@ import (
 // of the packet either.
 //
 // A rule is a conjunction (ovs-fields(7)) of three dimensions: the identities of Pods that it is applied to, its peers
-// (identities and ranges), and its ports. A flow belongs to its match and rank: several rules share it, with an action
-// for each.
+// (identities and ranges), and its ports. Rules with the same match and rank share a flow, which has an action for each
+// of them.
 //
 // A connection to a Service is remembered with its endpoint before policies judge it. Until they have allowed it, it is
 // pending: each further packet of it is judged like the first.
@@ -81,9 +81,9 @@ type podIdentity struct {
 	egress     bool   // a policy is applied to it for egress
 }
 
-// identity returns the identity of the Pod at a port. A Pod starts closed. While its labels are unknown, it has the
-// identity that is denied everything if its Namespace has policies. Otherwise it is an unknown Pod if a rule denies
-// unknown Pods.
+// identity returns the identity of the Pod at a port. A Pod starts closed. While its labels are unknown, there are two
+// cases. If a policy may select Pods of its Namespace, it has unknownIdentity, which is denied everything. Otherwise,
+// if a rule denies unknown Pods, it is an unknown Pod.
 func (t podTables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
 	if t.base.Policy == nil {
 		return podIdentity{}

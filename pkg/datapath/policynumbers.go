@@ -62,8 +62,8 @@ func (s subject) Compare(o subject) int {
 	return cmp.Or(cmp.Compare(s.identity, o.identity), cmp.Compare(s.direction, o.direction))
 }
 
-// strictFor returns the subjects (Pods and directions) whose connections a rule withholds from later rules. For a rule
-// that does not affect known connections, it returns nil.
+// strictFor returns the subjects (Pods and directions) for which a rule may decide before later rules. If the rule does
+// not affect known connections, it returns nil.
 func strictFor(k policy.RuleKey, r policy.Rule) []subject {
 	if r.Action == policy.Allow || r.Keep {
 		return nil
@@ -100,9 +100,9 @@ func newRuleNumbers(e *derive.Engine, b *base, outlines *derive.Table[policy.Rul
 	return t
 }
 
-// stricter returns the meanings of the rules that are judged before a rank for Pods of some identities, and that may
-// deny. These are all rules with other actions than Allow. Before rules of the last stage, isolation by NetworkPolicies
-// counts too.
+// stricter returns the meanings of rules that may deny a connection before the rule of a given rank decides. They apply
+// to Pods of the given identities. All rules with other actions than Allow may deny. For a rank in the last stage,
+// isolation by NetworkPolicies may deny, too.
 func (t *ruleNumbers) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
 	var out []string
 	for _, i := range identities {

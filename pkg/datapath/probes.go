@@ -79,9 +79,10 @@ func EchoOf(in ofp.PacketIn2) (Probe, error) {
 		Size: max(int(in.FullLen), len(in.Data)) - ethLen}, nil
 }
 
-// probes sends the probes of a peer's gateways back, and gives the agent the echoes of this Node's probes. Both come in
-// through the port of the way, which has one far end. So a probe whose outer source is forged goes to a gateway of the
-// peer. The meters protect a peer whose address is forged, and this Node from a faulty peer.
+// probes sends back the probes of a peer's gateways, and gives the agent the echoes of this Node's probes. Both arrive
+// through the port of the way, which leads to one gateway. So if the outer source of a probe is forged, the echo still
+// goes only to a gateway of the peer. The meters protect this gateway from such echoes, and protect this Node from a
+// faulty peer.
 func (c crossCluster) probes(peer peering.Peer) (flows []flow.Flow) {
 	if !c.at.takes(peer) {
 		return nil

@@ -136,9 +136,9 @@ var (
 	tracedIn  = flow.Reg(7).Bits(16, 1)
 	tracedOut = flow.Reg(7).Bits(17, 1)
 
-	// These are for a new connection to a Service with session affinity that has no endpoint yet. They are the number of
-	// the group that chooses one, the number of the chosen bucket, and a value. The choice depends on the value in
-	// addition to the client's address. The value has a register of its own, since a hash covers whole fields.
+	// These registers are for a new connection to a Service with session affinity that has no endpoint yet. They contain
+	// the number of the group that chooses an endpoint, the number of the chosen bucket, and a value. The group chooses by
+	// a hash of the value and the client's address. The value has a separate register, since a hash covers whole fields.
 	affinityGroup = flow.Reg(8).Bits(0, 32)
 	affinityTo    = flow.Reg(9).Bits(0, 32)
 	affinitySalt  = flow.Reg(10).Bits(0, 16)

@@ -7,9 +7,9 @@ import (
 
 // In the userspace datapath, connection tracking does not read the ports of SCTP. All associations between two
 // addresses would be one connection. So an association that policies allow would open every port, in both directions.
-// There SCTP has a zone for each port of a server. In the zone, policies remember who may get answers from the port.
-// Any other packet is judged in any state, also each further packet of an association. One gap remains: a server that
-// answers a client may send from the same port to all of the client's ports.
+// So on this datapath, SCTP has a zone of connection tracking for each port of a server. The zone records the clients
+// that may get answers from the port. All other packets are judged, even each further packet of an association. One gap
+// remains: a server that answers a client may send from the same port to all of the client's ports.
 //
 // The switch hides the ports of fragments, so the fragments of a packet would not all be in one zone. Fragments of SCTP
 // are dropped. SCTP itself splits large messages, and requests no fragments.
@@ -30,8 +30,8 @@ func sctpByPortOf(ip flow.Cond) []flow.Flow {
 			Actions: flow.Do(flow.CT(ofp.CT{ZoneSrc: zone(ofp.SCTPSrc), Table: ConntrackState}))},
 		{Table: ConntrackState, Priority: never, Match: flow.All(ip, flow.SCTP(), flow.CTState("-inv-rpl+trk")),
 			Actions: flow.Do(flow.Load(committed, 1), flow.Goto(Exports))},
-		// A reply is not judged again in table Again, whose commits use the zone of other protocols. The client's next packet
-		// is judged in any case.
+		// A reply does not go to table Again, since that table uses the zone of other protocols. This is safe, since the
+		// client's next packet is judged in any case.
 		{Table: ConntrackState, Priority: never, Match: flow.All(ip, flow.SCTP(), flow.CTState("-new+est-inv+rpl+trk")),
 			Actions: flow.Do(flow.Goto(Route))},
 		{

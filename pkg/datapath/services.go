@@ -59,9 +59,9 @@ func (b balanced) weights() []uint16 {
 	return out
 }
 
-// factors returns factors to use in place of weights. Open vSwitch chooses the bucket with the largest product of hash
-// and weight. With plain weights of 1 and 3 the first bucket would get a sixth of the connections. With the factors
-// each bucket gets its share of the weights.
+// factors returns the weights of buckets that give each bucket its desired share of connections. Open vSwitch chooses
+// the bucket with the largest product of hash and weight. So with plain weights of 1 and 3, the first bucket would get
+// a sixth of the connections instead of a quarter.
 //
 // The formula is taken from CARP's load factors (draft-vinod-carp-v1-03, 3.4). n is the number of buckets, p are the
 // shares in ascending order, and x are the factors:

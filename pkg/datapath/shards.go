@@ -247,8 +247,8 @@ func shards(endpoints []service.Endpoint) [][]service.Endpoint {
 	}
 	if slices.ContainsFunc(out,
 		func(list []service.Endpoint) bool { return len(list) == len(large) || len(list) > maxSlots }) {
-		// The addresses were chosen such that they would all be in one shard. Distributed one by one they fit. But then an
-		// endpoint that goes changes all shards.
+		// A user has chosen the addresses such that all of them are in one shard. So they are distributed one by one, which
+		// fits. The disadvantage is that the removal of an endpoint changes all shards.
 		for shard := range out {
 			out[shard] = slices.Clone(large)
 		}
@@ -324,8 +324,8 @@ func shardOf(a netip.AddrPort, n int) int {
 	return int(h >> 40 % uint64(n))
 }
 
-// balanced is one shard of an endpoint set with the number of its group, which is 0 without endpoints. Tables keep this
-// row in place of its flows and group, which are ten times as large.
+// balanced is one shard of an endpoint set with the number of its group, which is 0 without endpoints. Tables store
+// this row instead of its flows and group, which are ten times as large.
 type balanced struct {
 	shared
 	endpoints     []service.Endpoint

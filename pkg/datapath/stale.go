@@ -29,9 +29,9 @@ func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
 
 // untranslatedTo finds connections to a Service's address that are not translated, because they began before the
 // Service existed. Until such a connection has an answer, the kernel reports it as new, although table Service cannot
-// translate it any more. A Pod may have the address, too (spec.externalIPs). Another Service leads connections to this
-// Pod that are translated, so their destination before that is compared as well. Nor are connections in a
-// VirtualNetwork meant, if its Pods may have the address (ofVirtual).
+// translate it any more. A Pod may have the same address (spec.externalIPs), and connections through another Service
+// may lead to this Pod. Such connections are translated and must not be found, so the original destination is compared
+// as well. Connections in a VirtualNetwork must not be found either, if its Pods may have the address (ofVirtual).
 func untranslatedTo(protocol corev1.Protocol, vip netip.AddrPort, ofVirtual bool) []flow.Flow {
 	if protocol != corev1.ProtocolUDP {
 		return nil

@@ -44,7 +44,7 @@ func MACOf(id tenant.ID) ofp.MAC {
 }
 
 // ServiceMark returns the connection mark for a Service. The mark records whether the Service is in a network of
-// tenants, and whether it leads Pods in VirtualNetworks of their own to Pods there alone.
+// tenants. It also records whether clients whose own network is a VirtualNetwork reach only endpoints in that network.
 func ServiceMark(inTenant, inside bool) uint32 {
 	mark := uint32(1) << markService.First
 	if inTenant {
@@ -69,8 +69,8 @@ type tenantTables struct {
 	always *derive.Table[derive.Name, flow.Entries]
 	nodes  *derive.Table[derive.Name, flow.Entries]
 
-	// These have one row, and are nil without Remotes. farTaken has ranges of others, if other clusters have
-	// VirtualNetworks.
+	// These tables have one row, and are nil without Remotes. If other clusters have VirtualNetworks, farTaken has the
+	// ranges of other owners.
 	far      *derive.Table[derive.Name, farNetworks]
 	farTaken *derive.Table[derive.Name, []netip.Prefix]
 
@@ -211,8 +211,8 @@ func (t *tenantTables) otherClusters(r *derive.Reader) (ranges []netip.Prefix) {
 	return slices.Compact(slices.SortedFunc(slices.Values(ranges), netip.Prefix.Compare))
 }
 
-// tenantBase returns these flows, but for ranges of other clusters. With virtual they do not let packets of a Pod leave
-// its VirtualNetwork if it has no Services, or has them no more.
+// tenantBase returns the flows of tenantTables.tenantBase, except flows for ranges of other clusters. With virtual,
+// packets of a Pod without Services, or whose Services have ended, do not leave its VirtualNetwork.
 func tenantBase(n Node, virtual bool) []flow.Flow {
 	tenants := isTenant.Is(1)
 	flows := []flow.Flow{
@@ -234,7 +234,7 @@ func tenantBase(n Node, virtual bool) []flow.Flow {
 				Actions: flow.Do(flow.Load(inTenant, 0), flow.Load(mayLeave, 0), flow.Resubmit(Route)),
 			},
 			// These are replies to the Pod's own Node, and to clients outside of the Pods' network, whose packets come through
-			// it.
+			// the Node.
 			toHost(origin, ip, flow.CTState("+rpl+trk"), markSource.Is(fromGateway)),
 			toHost(last, ip, generated.Is(1)),
 			toHost(last, ip, source.Is(fromPod), mayLeave.Is(1)),
@@ -300,7 +300,7 @@ func (s shared) enters(at address) (flows []flow.Flow) {
 	return flows
 }
 
-// atTenant moves a flow to table Tenant, which is behind the tables where its packets continue.
+// atTenant moves a flow to table Tenant. The flow's packets then continue after that table.
 func atTenant(f flow.Flow) flow.Flow {
 	f.Table, f.Actions = Tenant, slices.Clone(f.Actions)
 	if end := len(f.Actions) - 1; end >= 0 {

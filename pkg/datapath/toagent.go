@@ -67,9 +67,10 @@ func (k PacketKind) meter() uint32 {
 }
 
 // A share bounds the packets that the Pods of one identity may send to the agent: answers of DNS and packets for the
-// log. So others keep their part. An answer passes the share and then the meter of its kind, and the share is a quarter
-// of that meter. A packet for the log passes only the share, since the packet itself must not be dropped. That share is
-// a sixteenth, after a burst. Identities whose numbers differ by a multiple of shareCount use the same share.
+// log. So the Pods of one identity cannot use the whole rate. A DNS answer passes the share and then the meter of its
+// kind; the share is a quarter of that meter's rate. A packet for the log passes only a share, which limits only the
+// copies to the agent. This share is a sixteenth of the rate, with a larger burst. Identities whose numbers differ by a
+// multiple of shareCount use the same share.
 const (
 	firstShare = 64
 	shareCount = 1024

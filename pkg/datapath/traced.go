@@ -58,8 +58,9 @@ func (h HeldPacket) Compare(other HeldPacket) int {
 		cmp.Compare(h.SrcPort, other.SrcPort), cmp.Compare(h.To, other.To))
 }
 
-// traces are the flows that report packets with the DSCP. Each flow resubmits the packet to its own table, with a mark
-// that keeps the packet from matching it again. So the other flows of the table treat the packet like any other.
+// traces are the flows that report packets with the DSCP. Each flow resubmits the packet to the flow's own table, with
+// a mark so that it does not match the flow again. So the other flows of the table process the packet like any other
+// packet.
 func (n Node) traces(t Tracing) []flow.Flow {
 	again := func(ip flow.Cond, table ofp.Table, mark flow.Bits) flow.Flow {
 		return flow.Flow{Table: table, Priority: traced, Match: flow.All(ip, flow.DSCP(TracedDSCP), mark.Is(0)),

@@ -16,7 +16,8 @@ import (
 // The client's Node decides once for a connection, and remembers the decision (markUntranslated). So a change of the
 // clusters' agreement concerns only new connections. TransitMAC carries the decision to the Node's Gateways. Between
 // clusters the source's range shows it. Gateways and the servers' Nodes accept such packets from all peers whose Pods
-// are reached, whatever they decide for this cluster's own. A peer may have decided before this cluster changed.
+// this cluster reaches, even if this cluster translates its own packets. The reason: a peer may have decided before
+// this cluster changed its setting.
 
 // TransitMAC is the destination MAC, within a cluster, of packets that a Gateway passes on to a peer unchanged.
 var TransitMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf1}
@@ -24,8 +25,8 @@ var TransitMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf1}
 // transits reports whether packets to and from a peer's Pods may be untranslated.
 func transits(peer peering.Peer) bool { return peer.Active && len(peer.Pods) > 0 }
 
-// fromPods changes flows that match a source in a range of a peer's Pods: they mark the packet as untranslated. Among
-// packets for Pods only untranslated ones have such a source.
+// fromPods changes flows that match a source in a range of a peer's Pods, so that they mark the packet as untranslated.
+// Packets to Pods have such a source only if they are untranslated.
 func fromPods(flows []flow.Flow) []flow.Flow {
 	for i := range flows {
 		flows[i].Actions = append(flow.Do(flow.Load(untranslated, 1)), flows[i].Actions...)

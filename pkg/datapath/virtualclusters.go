@@ -123,8 +123,8 @@ func (t *tenantTables) entering(r *derive.Reader, v tenant.VirtualNetwork) (ids 
 	return ids, at.isGateway() && (leaves || len(ids) > 0)
 }
 
-// fromFarInto returns the flows for packets of other clusters to a block of this Node. They go around the choice of an
-// endpoint: otherwise the author of a Service could take the address by an external address.
+// fromFarInto returns the flows for packets of other clusters to a block of this Node. The packets skip the choice of
+// an endpoint. Otherwise the author of a Service could redirect them with a Service that has the same external address.
 func fromFarInto(ids []tenant.ID, block netip.Prefix) (flows []flow.Flow) {
 	for _, id := range ids {
 		match := flow.All(source.Is(fromPeer), inTenant.Is(network(id)), flow.IPDst(block))

@@ -80,9 +80,10 @@ func aroundServices() flow.Flow {
 		Actions: flow.Do(flow.Goto(Egress))}
 }
 
-// sendersAround leads connections to addresses of a VirtualNetwork, in networks that reach it, around the choice of an
-// endpoint. Otherwise the author of a Service could take such an address by an external address. First interfaces in
-// VirtualNetworks and Pods of isolated Namespaces have Services otherwise.
+// sendersAround lets connections to addresses of a VirtualNetwork, from networks that reach it, skip the choice of an
+// endpoint. Otherwise the author of a Service could redirect them with a Service that has the same external address.
+// This is needed for first interfaces in VirtualNetworks and for Pods of isolated Namespaces, since these have
+// Services.
 func sendersAround(senders []tenant.ID, to netip.Prefix) (flows []flow.Flow) {
 	for _, id := range senders {
 		flows = append(flows, flow.Flow{Table: ConntrackState, Priority: closed,

@@ -10,11 +10,11 @@ import (
 )
 
 // Numbers is a table that assigns a different number to each key, from first to last. The numbers depend only on the
-// set of keys, not on the order in which keys came. The keys choose in their order: each takes the number that is the
-// hash of its text, or else the next free one. So a restart comes to the same numbers.
+// set of keys, not on the order in which keys came. The keys choose in sorted order: each takes the number that is the
+// hash of its text, or else the next free number. So the numbers are the same after a restart.
 //
-// A key's number changes only if an earlier key chooses the same place, or if a key that held its place goes. A key
-// that finds no free number has no row, until a number becomes free.
+// A key's number changes only if a key that sorts before it takes the number, or if the number that it prefers
+// becomes free. If no number is free for a key, it has no row until one becomes free.
 type Numbers[K Key[K]] struct {
 	*rows[K, uint32]
 	first   uint32
@@ -120,8 +120,8 @@ func (n *Numbers[K]) assign() {
 
 func (n *Numbers[K]) next(place uint64) uint64 { return (place + 1) % n.size }
 
-// insert finds a place for a key. If the key is before the holder of a place, it takes the place, and the holder moves
-// on. placed gets the new numbers of keys whose number changes, 0 for no number.
+// insert assigns a number to a key. If the key sorts before the current holder of a number, it takes this number, and
+// the holder gets a later one. placed gets the new numbers of all keys whose number changes, 0 for no number.
 func (n *Numbers[K]) insert(k K, placed map[K]uint32) {
 	at := n.wants(k)
 	for tried := uint64(0); tried < n.size; tried++ {

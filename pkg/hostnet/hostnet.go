@@ -52,8 +52,8 @@ type Link struct {
 	MTU  int  // 0 leaves it as it is
 	Up   bool // false leaves it as it is
 	// Addresses are the desired addresses, with their prefix lengths. If there are any, other addresses of the same family
-	// are removed. Single addresses of both families are removed too, since they may have been held. A Shared link keeps
-	// all other addresses.
+	// are removed. Addresses of both families with a host prefix (/32, /128) are removed too, since the Node may have held
+	// them for Services. A Shared link keeps all other addresses.
 	Addresses []netip.Prefix
 	// Held are further addresses that the host has for some time. The host answers for them on the links whose networks
 	// contain them. The host's own IPv6 packets have other sources.

@@ -128,7 +128,7 @@ func (m *Manager) Synced(ctx context.Context) error {
 	}
 }
 
-// EgressCompared waits until Egress of the last Set is in effect, or nft has refused it, or ctx ends.
+// EgressCompared waits until the kernel has Egress of the last Set, until nft has refused it, or until ctx ends.
 func (m *Manager) EgressCompared(ctx context.Context) {
 	_, round := m.want.Get()
 	for {

@@ -222,9 +222,9 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 	return u, nil
 }
 
-// ReturnUplink gives an interface what a bridge had taken over, by the bridge's record: the reverse of PlanUplink, in
-// the network namespace of the calling thread. The bridge has to be gone. The routes are marked as an administrator's,
-// so no agent treats them as its own.
+// ReturnUplink is the reverse of PlanUplink: it returns addresses and routes from a bridge to its interface, as the
+// bridge's record lists them. It works in the network namespace of the calling thread. The bridge must be deleted
+// before. The routes are marked as an administrator's routes, so no agent treats them as its own.
 func ReturnUplink(bridge, iface string, recorded map[string]string) error {
 	u, err := PlanUplink(bridge, recorded, Transport{Interface: iface})
 	if err != nil {

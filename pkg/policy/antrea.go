@@ -245,8 +245,9 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 	return p.costed(r)
 }
 
-// forServices checks a rule that is applied to Services. It judges the packet that the client has sent, which has no
-// labels, and no endpoint yet. If the rule is applied to Pods too, it has its full meaning for them.
+// forServices checks a rule that is applied to Services. Such a rule judges the packet of the client before an endpoint
+// is chosen. So it cannot use labels of the client or properties of the endpoint. If the rule is also applied to Pods,
+// all its parts have an effect for the Pods.
 func (p *antreaParser) forServices(field string, d Direction, in *crdv1beta1.Rule, r *RuleFacts) {
 	if d == Egress {
 		p.report(field, reasonInvalidAppliedTo,

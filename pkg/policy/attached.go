@@ -107,8 +107,8 @@ func (t *attachmentTables) attached(port derive.Name, r *derive.Reader) (Attache
 	return out, nil
 }
 
-// isAbout reports whether the Pod in the API server with an attachment's name is the attachment's Pod, and not a later
-// one.
+// isAbout reports whether the Pod object with an attachment's name is the Pod of the attachment, and not a later Pod of
+// the same name.
 func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 	switch {
 	case f.Node != t.all.node:
@@ -126,8 +126,8 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 }
 
 // occupant returns the Pod whose first interface has an address; r is nil between two passes. Addresses in
-// VirtualNetworks are in other tables (further). On this Node the interface with the address decides, not a status.
-// Elsewhere an address counts for a Pod only if the Pod's Node can have it: in its podCIDRs. (Addresses from a pool
+// VirtualNetworks are in other tables (further). On this Node the interface with the address decides, not a status. On
+// other Nodes, an address counts for a Pod only if it is in the podCIDRs of the Pod's Node. (Addresses from a pool
 // would count as the pool specifies.) So a Node can report only addresses of its own Pods, whatever it writes, and a
 // Pod of a Node that is gone has no address. If several Pods of that Node claim the address, the one created last has
 // it: the Node gives it again only after the earlier Pod has lost it.

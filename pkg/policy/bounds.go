@@ -293,7 +293,7 @@ type boundTables struct {
 	crowded *derive.Table[crowd, []cut]
 }
 
-// budget finds the rules of a Namespace that are beyond its bounds. Rules count in their order of decision.
+// budget finds the rules of a Namespace that are beyond its bounds. Rules are counted in the order of evaluation.
 func (t *boundTables) budget(namespace derive.Name, r *derive.Reader) (over []RuleKey, problems []problem.Problem) {
 	rows := derive.List(r, t.all.actives.activeIn, namespace)
 	slices.SortStableFunc(rows, func(a, b derive.Row[Key, Facts]) int {
@@ -344,8 +344,8 @@ type size struct {
 	widened   bool
 }
 
-// sizeOf returns the number of members with which a rule would be compared. It does not compare, since a rule beyond
-// the bound must cost nothing.
+// sizeOf returns the number of members with which a rule would be compared. It makes no comparisons, since a rule
+// beyond the bound must not cost time.
 func (t *boundTables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Problem) {
 	f, _ := derive.Get(r, t.all.rules.resolved, k)
 	out := size{known: true, rank: f.Rank, direction: k.Direction, widened: f.Over}
@@ -396,8 +396,8 @@ func (t *selectorTables) candidatesOf(s Selector, r *derive.Reader) (out candida
 	return out, nil
 }
 
-// stands returns a rule that is within the bound of members unchanged. Beyond the bound the rule denies everything, but
-// only for the identities in the cut.
+// stands returns a rule unchanged if it is within the bound of members. If it is beyond the bound, stands returns a
+// rule that denies everything for the identities in the cut.
 func (t *boundTables) stands(k RuleKey, r *derive.Reader) (ruleFacts, []problem.Problem) {
 	f, ok := derive.Get(r, t.all.rules.resolved, k)
 	if !ok || k.Policy.Namespace == "" {

@@ -12,8 +12,9 @@ import (
 // Connection is the first packet of a connection, after a Service's endpoint was chosen.
 type Connection struct {
 	From, To netip.Addr
-	// Networks are the VirtualNetworks of the ends' addresses: of the destination under Ingress, of the source under
-	// Egress. They are zero for addresses of first interfaces, and outside.
+	// Networks are the VirtualNetworks of the addresses: Ingress has the network of the destination, and Egress the
+	// network of the source. The zero value is for addresses of first interfaces in the network of their Namespace, and
+	// for addresses outside.
 	Networks [2]derive.Object
 	Protocol corev1.Protocol // another than TCP, UDP and SCTP has no ports
 	Port     uint16          // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type

@@ -11,9 +11,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Pods have further addresses in VirtualNetworks, which are not in the status of Pods. Their Nodes report these. An
-// address counts in a block that the reporting Node has, as an address of a status does in the podCIDR of the Pod's
-// Node. So a Node can report only addresses of its own Pods.
+// Pods have further addresses in VirtualNetworks, which are not in the status of Pods. Their Nodes report these. A
+// reported address counts only if it is in a block of the reporting Node, like an address in a status, which must be in
+// the podCIDR of the Pod's Node. So a Node can report only addresses of its own Pods.
 //
 // Tenants choose the ranges, so the same address may also be elsewhere. So these addresses are in separate tables: an
 // address of a VirtualNetwork does not hide a Pod of this cluster or another one with the same address, and is not

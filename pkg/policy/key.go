@@ -131,8 +131,8 @@ type Rank struct {
 	Action   Action
 }
 
-// These are the places of ClusterNetworkPolicy's Tiers among Antrea's: Admin is behind application (250), Baseline
-// behind baseline. Antrea reserves both numbers.
+// These are the priorities of ClusterNetworkPolicy's tiers among Antrea's Tiers: Admin follows application (250), and
+// Baseline follows baseline. Antrea reserves both numbers.
 const (
 	tierAdmin          = 251
 	tierAntreaBaseline = 253

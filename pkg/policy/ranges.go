@@ -56,7 +56,7 @@ func (t *unknownTables) podRanges(e *derive.Engine) {
 
 // nodeOf returns the name of the Node whose podCIDRs have an address, or "". r is nil between two passes. If podCIDRs
 // overlap, the longest one decides. If several Nodes have the same podCIDR, the result is this Node if it is one of
-// them, or else the first by name. Packets to the address are sent to the same Node (datapath, claims).
+// them. Otherwise it is the first Node by name. Packets to the address are sent to the same Node (datapath, claims).
 func (t *unknownTables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {

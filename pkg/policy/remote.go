@@ -9,9 +9,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// Servers in other clusters are known by their addresses, which those clusters publish. The number of such an address
-// is the ClusterSet's number of the server's identity, with Remote. So it differs from the numbers of this cluster's
-// identities, even if the labels are the same: rules without scope ClusterSet are only about Pods of this cluster.
+// Rules identify servers in other clusters by their addresses, which those clusters publish. The number of such an
+// address is the ClusterSet's number of the server's identity, with the bit Remote. So it differs from the numbers of
+// this cluster's identities, even if the labels are the same. This is needed because rules without scope ClusterSet
+// select only Pods of this cluster.
 
 // RemotePods are Pods of another cluster, sorted by their addresses.
 type RemotePods []RemotePod
@@ -105,9 +106,9 @@ func (t *remoteTables) serverAt(a netip.Addr) Identity {
 	return l.Label
 }
 
-// PeerAt returns the number with which rules of a direction name the Pod at an address, which is in a VirtualNetwork if
-// network is not zero. For an address of another cluster it is the number of a server, since the tunnel's key names
-// clients. If a rule denies unknown Pods, these have a number too.
+// PeerAt returns the number by which rules of a direction match the Pod at an address. If network is not zero, the
+// address is in this VirtualNetwork. An address of another cluster has a number only as a server, since clients have
+// their number in the tunnel's key. If a rule denies unknown Pods, these have a number, too.
 func (t *Tables) PeerAt(d Direction, a netip.Addr, network derive.Object) uint32 {
 	holders := t.Addresses
 	if network != (derive.Object{}) {

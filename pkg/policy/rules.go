@@ -64,8 +64,8 @@ func (t *activeTables) appliedNamespaces(k Key, r *derive.Reader) []string {
 	return sorted(out, strings.Compare)
 }
 
-// ruleFacts are the facts of a rule, with its rank. In them, selectors and addresses have replaced all names: of
-// groups, Nodes, Namespaces that depend on others, and Services.
+// ruleFacts are the facts of a rule, with its rank. Names of groups, Nodes, related Namespaces and Services are already
+// replaced by selectors and addresses.
 type ruleFacts struct {
 	RuleFacts
 	Rank     Rank
@@ -74,7 +74,8 @@ type ruleFacts struct {
 	Written  []netip.Prefix // with OtherPeers, the Blocks that the rule itself names
 	Meaning  uint64
 	Keep     bool // of known connections
-	// Only are the numbers of the identities that a rule beyond a bound still applies to. nil means all.
+	// Only has the numbers of the identities that a rule beyond a bound still applies to. nil means that it applies to
+	// all.
 	Only []uint32
 }
 
@@ -329,8 +330,8 @@ func (t *ruleTables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader)
 	return out
 }
 
-// peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. Rules with only one
-// selector share the list with the selector. Most rules have one, and the list may be long.
+// peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. A rule with only one
+// selector shares the list with the selector. Most rules have one selector, and the list may be long.
 func (t *ruleTables) peerNumbers(f ruleFacts, r *derive.Reader) []uint32 {
 	if len(f.Peers) == 1 {
 		list, _ := derive.Get(r, t.all.selectors.numbered, f.Peers[0])

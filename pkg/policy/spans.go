@@ -145,8 +145,8 @@ func NewSpans(e *derive.Engine) *Spans {
 			return Judgement{Known: true, Problems: problems}, nil
 		}, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
 
-	// These are the Nodes with Pods of an identity. A further Pod on one of these Nodes changes nothing in tables that
-	// read places.
+	// places has the Nodes with Pods of an identity. If a further Pod starts on one of these Nodes, tables that read
+	// places do not change.
 	pods := derive.NewTable(e, "pod-places", s.placeOf, derive.KeysOf(t.Identities))
 	present := derive.NewTable(e, "places", func(place, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(derive.NewIndex(pods, "place", func(_ derive.Object, p place) []place { return []place{p} })))

@@ -38,16 +38,16 @@ type Rule struct {
 	// Blocks, or if the connection was made to one of Services.
 	AnyPeer bool
 	Peers   []uint32
-	// ClusterSet has the ClusterSet's numbers of the identities of peers in other clusters. Numbers of clients are in
-	// tunnel keys, numbers of servers in Addresses. With Stretched the rule is about such peers, even if it has no
-	// numbers: a packet whose key is UnknownClusterSet may come from such a peer, so it must not reach Pods that the rule
-	// is for.
+	// ClusterSet has the numbers of the identities of peers in other clusters, which the leader assigns. For clients these
+	// numbers are in tunnel keys, and for servers in Addresses. Stretched is set if the rule selects such peers, even if
+	// they have no numbers yet. A packet whose key is UnknownClusterSet may come from such a peer, so it must not reach
+	// Pods that the rule applies to.
 	ClusterSet []uint32
 	Stretched  bool
 	Blocks     []netip.Prefix
 	Services   []derive.Object
 	// Names are DNS names in normal form, and may contain *. Blocks has their known addresses. Asked has the same
-	// addresses: they also match a connection to a Service with one of them, whichever its endpoint is.
+	// addresses. A connection to a Service with an address of Asked matches, too, regardless of the chosen endpoint.
 	Names []string
 	Asked []netip.Addr
 	// AnyPort matches every protocol and port. Otherwise a port matches if it is in Ports, ICMP or IGMP, if the
@@ -128,8 +128,8 @@ type Tables struct {
 	// use the same numbers.
 	Priorities *derive.Order[Rank]
 	// Addresses are the Pods that rules match by their addresses: Pods that a rule names and, if a rule denies unknown
-	// Pods, all Pods of this cluster. Egress rules also name Pods of other clusters. Their number is the ClusterSet's,
-	// with Remote; see PeerAt.
+	// Pods, all Pods of this cluster. Egress rules also name Pods of other clusters. They have the number of the
+	// ClusterSet, with the bit Remote; see PeerAt.
 	Addresses *derive.Table[Addr, Holder]
 	// Virtual are the same for VirtualNetworks.
 	Virtual VirtualAddresses
@@ -521,8 +521,8 @@ func (t *identityTables) identity(k derive.Object, r *derive.Reader) (Identity, 
 	return identityOf(namespace, pod.Labels, ""), nil
 }
 
-// MaySelect reports whether any policy may apply to a Pod of a Namespace, whatever labels the Pod has. Every policy may
-// apply to a Pod whose Namespace is not known (""). r is nil between two passes.
+// MaySelect reports whether any policy could apply to a Pod of a Namespace if the Pod had suitable labels. If the
+// Namespace is not known (""), every policy could apply. r is nil between two passes.
 func (t *Tables) MaySelect(r *derive.Reader, namespace string) bool {
 	if namespace == "" {
 		return true

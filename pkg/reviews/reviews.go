@@ -55,7 +55,8 @@ type Reviewer struct {
 	slots  chan struct{}
 }
 
-// Clients returns what a Reviewer asks with. If http is nil, the clients have connections of their own.
+// Clients returns the clients with which a Reviewer asks the API server. If http is nil, the clients open their own
+// connections.
 func Clients(config *rest.Config, http *http.Client) (authenticationv1.TokenReviewInterface,
 	authorizationv1.SubjectAccessReviewInterface, error) {
 	if http == nil {

@@ -30,8 +30,8 @@ func (c Claim) bounded() Claim {
 	return c
 }
 
-// Grant returns the blocks of each Node that claims any, in the order of the Nodes' names. have are the present blocks.
-// A Node keeps its blocks while it has the same claim. It also returns the Nodes that lack addresses.
+// Grant returns the blocks of each Node that claims blocks, in the order of the Nodes' names. have has the present
+// blocks. A Node keeps its blocks while it has the same claim. It also returns the Nodes that lack addresses.
 func Grant(g Range, pools []netip.Prefix, have []NodeBlocks, claims []Claim) (out []NodeBlocks, short []string) {
 	claims = slices.SortedFunc(slices.Values(claims), func(a, b Claim) int { return cmp.Compare(a.Node, b.Node) })
 	for i := range claims {

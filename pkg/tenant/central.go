@@ -7,9 +7,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Own are the central cluster's own isolated Namespaces that have copies there, in the tables of the leader. A router
-// in such a Namespace joins the networks of the copy. It selects them by the labels that they have in its own
-// Namespace.
+// Own are isolated Namespaces of the central cluster itself that have copies there. They are in the tables of the
+// leader. A router in such a Namespace joins the networks of the copy. But it selects them by the labels of the
+// networks in its own Namespace.
 type Own struct {
 	// Copies are the names of the copies, by the Namespace.
 	Copies derive.Readable[derive.Object, string]
@@ -51,11 +51,11 @@ func (o Objects) copiedHere(namespace derive.Object, r *derive.Reader) bool {
 	return false
 }
 
-// copySearch finds the routers in copies that one router imports. It has limits of its own, so copies displace no
-// router of this cluster.
+// copySearch finds the routers in copies that one router imports. Its limits are separate from the limits for routers
+// of this cluster, so routers in copies displace no routers of this cluster.
 type copySearch struct {
 	*search
-	// count is set if the Namespace of the router has a copy. Otherwise the leader does not consider the router.
+	// count is set if the Namespace of the router has a copy. Otherwise the leader ignores the router.
 	count bool
 }
 
@@ -63,16 +63,16 @@ func (t *routerTables) newCopySearch(own derive.Object, r *derive.Reader) copySe
 	return copySearch{newSearch(t, &t.copied, own, r), t.copiedHere(derive.Object{Name: own.Namespace}, r)}
 }
 
-// selects adds the routers in copies that an import selects. It reports whether there is one. If there are too many to
-// compare, it is not known.
+// selects adds the routers in copies that an import selects. It reports whether there is one. If there are too many
+// candidates to compare, the second result is false.
 func (s copySearch) selects(i ImportFacts) (one, known bool) {
 	candidates, known := s.candidates(i)
 	return known && s.selected(i, candidates), known
 }
 
-// apart reports imported routers of isolated Namespaces here whose first interfaces are not joined with these of the
-// router's Namespace, since only one of the two Namespaces has a copy. The leader joins copies, and the cluster's own
-// tables join Namespaces without one.
+// apart reports imported routers of isolated Namespaces in this cluster that cannot be joined, since only one of the
+// two Namespaces has a copy. The leader joins Namespaces with copies, and the cluster's own tables join Namespaces
+// without copies. Only the first interfaces of Pods are affected.
 func (t *routerTables) apart(out *Router, namespace string, r *derive.Reader, ps *problem.List) {
 	own := t.copiedHere(derive.Object{Name: namespace}, r)
 	var others []string

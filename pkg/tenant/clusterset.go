@@ -28,8 +28,8 @@ type ClusterSetFacts struct {
 	ID  ID
 	// Selectors select its Namespaces of this cluster. One of them is enough.
 	Selectors []labels.Selector
-	// Namespace is in the network without consent of its own, since its cluster has agreed that the central cluster
-	// decides.
+	// Namespace is in the network without its own annotation, since its cluster has consented to decisions of the central
+	// cluster.
 	Namespace tombolov1alpha1.NamespaceReference
 	// VirtualNetwork is set if the network is this VirtualNetwork of Namespace. Then no Namespace is in the network.
 	VirtualNetwork tombolov1alpha1.VirtualNetworkReference
@@ -77,7 +77,7 @@ func ClusterSetFactsOf(i *tombolov1alpha1.TenantNetworkImport) ClusterSetFacts {
 }
 
 // CopyOf reports whether the network is the network of the copy of a Namespace in the central cluster. Then the copy
-// has the import's name. An import about an earlier Namespace of the same name is not about this one.
+// has the import's name. If the import is for an earlier Namespace of the same name, CopyOf returns false.
 func (f ClusterSetFacts) CopyOf(namespace string, uid types.UID) bool {
 	return f.VirtualNetwork.Name == "" && f.Namespace.Name == namespace && f.Namespace.UID == uid && uid != ""
 }
@@ -145,8 +145,8 @@ func (c *clusterSet) network(name Name, r *derive.Reader) (Network, []problem.Pr
 	return out, f.Problems
 }
 
-// spans returns the network of several clusters that a Namespace is in. A network that the Namespace has agreed to has
-// precedence over the network of its copy in the central cluster.
+// spans returns the network of several clusters that a Namespace is in. The network in the Namespace's own annotation
+// has precedence over the network of its copy in the central cluster.
 func (o Objects) spans(namespace derive.Object, r *derive.Reader) (network string, spans bool) {
 	if network, spans = o.agreed(namespace, r); spans || o.central == nil {
 		return network, spans
@@ -160,7 +160,7 @@ func (o Objects) spans(namespace derive.Object, r *derive.Reader) (network strin
 	return "", false
 }
 
-// agreed returns the network that a Namespace names, and whether the network selects the Namespace.
+// agreed returns the network in a Namespace's annotation, and whether the network selects the Namespace.
 func (o Objects) agreed(namespace derive.Object, r *derive.Reader) (string, bool) {
 	f, _ := derive.Get(r, o.Namespaces, namespace)
 	imported, there := derive.Get(r, o.Imports, derive.Object{Name: f.Network})

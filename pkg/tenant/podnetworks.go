@@ -48,8 +48,8 @@ type networkEntry struct {
 	GatewayRequested json.RawMessage `json:"gateway"`
 }
 
-// Entries has questions about the object that an entry of the annotation names. If the entry names no Namespace, the
-// object is in the Pod's.
+// Entries has functions that answer questions about the object of an entry of the annotation. If the entry has no
+// Namespace, the object is in the Pod's Namespace.
 type Entries struct {
 	// Other reports whether the object is a NetworkAttachmentDefinition that another plugin serves.
 	Other func(derive.Object) bool
@@ -71,7 +71,8 @@ func (e *AnotherNamespaceError) Error() string {
 
 // PodNetworks reads the annotation of a Pod of a Namespace. It leaves out entries whose NetworkAttachmentDefinition
 // another plugin serves. As in Contrail CN2, an entry may name the copy of the Namespace in the central cluster instead
-// of the Namespace. An interface has the number of its entry. The error names the entry and the remedy.
+// of the Namespace. The number of an interface is the number of its entry, even if earlier entries are left out. The
+// error names the entry and the remedy.
 func PodNetworks(namespace, text string, entries Entries) ([]PodNetwork, error) {
 	list, err := selections(text)
 	if err != nil {

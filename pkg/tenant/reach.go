@@ -34,7 +34,8 @@ type End struct {
 	Taken netip.Prefix
 	// Cluster is the ID of the cluster that an end elsewhere is in, if it is known.
 	Cluster string
-	// Joined is set for an address elsewhere in a VirtualNetwork that is joined with the network of the other end.
+	// Joined is set if the address is in a VirtualNetwork of another cluster that is joined with the network of the other
+	// end.
 	Joined bool
 }
 
@@ -44,7 +45,8 @@ type Connection struct {
 	// Service is the place of the Service to which the connection is made, or nil. Server is then an endpoint of the
 	// Service.
 	Service *Place
-	// Inside is set if the Service leads Pods whose own network is a VirtualNetwork to Pods there alone.
+	// Inside is set if clients whose own network is a VirtualNetwork reach, through the Service, only endpoints in that
+	// network.
 	Inside bool
 	// Entered is the Node at which the connection arrives at the Service's address for clients outside. It is empty if the
 	// client's own switch chooses the endpoint.
@@ -161,8 +163,8 @@ func (c Connection) toPod(network Place) Decision {
 	return refused(server.words() + ": Pods of other Namespaces do not reach it unless their networks are joined")
 }
 
-// inVirtual returns the decision about a connection of an interface in a VirtualNetwork. The Node of the client decides
-// that a packet does not leave its network. No Node decides about packets that go elsewhere.
+// inVirtual returns the decision about a connection of an interface in a VirtualNetwork. The Node of the client denies
+// packets that would leave the network. About packets to another machine outside of these networks no Node decides.
 func (c Connection) inVirtual() Decision {
 	const document = " (docs/virtual-networks.md)"
 	client, server := c.Client, c.Server
@@ -208,8 +210,9 @@ func (c Connection) inVirtual() Decision {
 // leaves reports whether connections to the Service leave the client's own VirtualNetwork.
 func (c Connection) leaves() bool { return c.Service != nil && !c.Service.Isolated() && !c.Inside }
 
-// fromVirtual returns the decision about a connection of a Pod in a VirtualNetwork of its own to a Service of the
-// default network. The Node of the server decides, and no Node about an address of another Pod in a VirtualNetwork.
+// fromVirtual returns the decision about a connection to a Service of the default network, from a Pod whose own network
+// is a VirtualNetwork. The Node of the server decides. For an address of another Pod in a VirtualNetwork, no Node
+// decides.
 func (c Connection) fromVirtual() Decision {
 	const document = " (docs/virtual-networks.md)"
 	client, server := c.Client, c.Server
@@ -257,14 +260,14 @@ func (c Connection) inDefault(node string) Decision {
 	return d
 }
 
-// Meets reports whether packets of one network are delivered to Pods of another place. Neither of the two may be
+// Meets reports whether packets of one network are delivered to Pods of another network. Neither of the two may be
 // closed.
 func (p Place) Meets(o Place) bool {
 	return !p.Isolated() && !o.Isolated() || p.Isolated() && o.Isolated() && p.ID != 0 &&
 		(p.ID == o.ID || slices.Contains(o.Joined, p.ID))
 }
 
-// reaches reports whether packets pass between a network and an end in another cluster, as far as this one decides.
+// reaches reports whether this cluster lets packets pass between a network and an end in another cluster.
 func (p Place) reaches(e End) bool {
 	return e.Kind == Elsewhere && p.Isolated() && (e.Joined || slices.Contains(p.Clusters, e.Cluster))
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A VirtualNetwork of another cluster has ranges that its cluster, or a tenant there, has chosen. All networks share
-// one zone of connection tracking, so a network reaches no address of two owners. It is not joined with a
-// VirtualNetwork that has a range which overlaps Subnets of this cluster that the network reaches. Nor is it joined
-// with two networks whose ranges overlap: otherwise a tenant could take addresses of another one. All ranges of such a
-// VirtualNetwork are left out, since its packets have one number. The datapath leaves out ranges of Nodes, Services
-// and clusters.
+// The ranges of a VirtualNetwork of another cluster are chosen by that cluster, or by a tenant there. All networks
+// share one zone of connection tracking, so within a network an address may have only one owner. So a network is not
+// joined with a VirtualNetwork of another cluster if a range of it overlaps Subnets of this cluster that the network
+// reaches. It is not joined with two VirtualNetworks whose ranges overlap either. Otherwise a tenant could take over
+// addresses of another tenant. All ranges of such a VirtualNetwork are left out, since its packets have one number. The
+// datapath leaves out ranges of Nodes, Services and clusters.
 
 // Remote are the networks whose packets pass between this cluster and another one, sorted.
 type Remote struct {
-	// From are networks of Namespaces there. Their packets have sources in the ranges of the cluster's Pods. To are
-	// networks of this cluster whose packets go to these ranges.
+	// From are networks of Namespaces in the other cluster. Their packets have sources in the ranges of that cluster's
+	// Pods. To are networks of this cluster whose packets go to these ranges.
 	From, To []ID
 	// Virtual are the ranges of VirtualNetworks there.
 	Virtual []RemoteRange
@@ -38,7 +38,8 @@ func (a RemoteRange) compare(b RemoteRange) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), a.CIDR.Compare(b.CIDR))
 }
 
-// farRange parses a range of a VirtualNetwork of another cluster. The second result is words about an invalid one.
+// farRange parses a range of a VirtualNetwork of another cluster. If the range is invalid, the second result describes
+// the fault.
 func farRange(text string) (netip.Prefix, string) {
 	cidr, err := netip.ParsePrefix(text)
 	switch {
@@ -140,8 +141,8 @@ func sorted(ids []ID) []ID {
 	return slices.Compact(ids)
 }
 
-// joinedHere returns the other VirtualNetworks of this cluster that a network is joined with, by its own routers and by
-// these of the central cluster.
+// joinedHere returns the other VirtualNetworks of this cluster that a network is joined with, by routers of this
+// cluster and of the central cluster.
 func (t *Tables) joinedHere(name Name, n Network, r *derive.Reader) []Name {
 	joined, _ := derive.Get(r, t.Joined, name)
 	out := slices.Clone(joined)
@@ -154,8 +155,9 @@ func (t *Tables) joinedHere(name Name, n Network, r *derive.Reader) []Name {
 	return slices.DeleteFunc(slices.Compact(out), func(o Name) bool { return o == name || o.Door != doorVirtual })
 }
 
-// joinsAcross returns the joins of a network. A VirtualNetwork with a range that another network has, too, is left
-// without ranges: packets from one of its ranges have the same number as packets from another.
+// joinsAcross returns the joins of a network with networks of other clusters. If a range of a VirtualNetwork also
+// belongs to another network, all ranges of the VirtualNetwork are left out, since packets from all its ranges have the
+// same number.
 func (t *Tables) joinsAcross(name Name, r *derive.Reader) ([]Join, []problem.Problem) {
 	var out []Join
 	var ps problem.List
@@ -220,8 +222,8 @@ type span struct {
 // local is the owner of the ranges of this cluster.
 const local = -1
 
-// overlaps returns the ranges that overlap one of another owner. Two ranges overlap if one has the other in it, so in
-// the order of addresses each range is compared with those alone that are around it.
+// overlaps returns the ranges that overlap a range of another owner. Two ranges overlap only if one contains the other.
+// So the ranges are sorted by address, and each range is compared only with the ranges that contain it.
 func overlaps(all []span) map[span]bool {
 	slices.SortFunc(all, func(a, b span) int {
 		return cmp.Or(a.cidr.Addr().Compare(b.cidr.Addr()), cmp.Compare(a.cidr.Bits(), b.cidr.Bits()),

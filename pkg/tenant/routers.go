@@ -209,11 +209,11 @@ type routerTables struct {
 	Objects
 	virtual *virtualTables
 	oldest  *derive.Table[derive.Name, []derive.Object] // routers of a Namespace that count
-	// here and copied are routers that count: of this cluster's Namespaces, and of copies in the central cluster.
+	// here has the routers of this cluster's Namespaces that count, and copied those in copies of the central cluster.
 	here, copied routerPool
 }
 
-// routerPool has routers among which imports select.
+// routerPool has the routers that imports select from.
 type routerPool struct {
 	counting *derive.Table[derive.Object, RouterFacts]
 	byLabel  *derive.Index[derive.Name, derive.Object, RouterFacts] // by "key=value"
@@ -309,8 +309,8 @@ func (t *routerTables) router(name Name, r *derive.Reader) (Router, []problem.Pr
 	return out, nil
 }
 
-// selectNetworks adds the networks that a router selects. It reports whether the first interfaces of Pods are joined,
-// here or by the leader.
+// selectNetworks adds the networks that a router selects. It reports whether the router joins networks of first
+// interfaces, in this cluster or through the leader.
 func (t *routerTables) selectNetworks(key derive.Object, at site, f RouterFacts, out *Router, r *derive.Reader,
 	ps *problem.List,
 ) (first bool) {
@@ -323,7 +323,7 @@ func (t *routerTables) selectNetworks(key derive.Object, at site, f RouterFacts,
 	return t.selectDefault(key, at, f, out, r, ps)
 }
 
-// selectDefault adds the default network of the Namespace, which its Pods' first interfaces are in, if a router selects
+// selectDefault adds the network of the Namespace, which contains the first interfaces of its Pods, if a router selects
 // it. If the Namespace has a copy in this cluster, the leader joins the network of the copy instead.
 func (t *routerTables) selectDefault(key derive.Object, at site, f RouterFacts, out *Router, r *derive.Reader,
 	ps *problem.List,
@@ -511,8 +511,8 @@ func (s *search) candidates(i ImportFacts) (out []derive.Row[derive.Object, Rout
 	return out, true
 }
 
-// narrow returns an index and keys in it, under which all routers that an import may select are found. It returns false
-// if there is no such index.
+// narrow returns an index and keys. Together these keys find all routers that an import may select. If no index suits
+// the import, it returns false.
 func (s *search) narrow(i ImportFacts) (*derive.Index[derive.Name, derive.Object, RouterFacts], []derive.Name, bool) {
 	if i.Namespaces == nil {
 		return s.byOwn, []derive.Name{derive.Name(s.own.Namespace)}, true

@@ -139,7 +139,7 @@ func rangeOf(s contrailv4.SubnetSpec, object problem.Object, ps *problem.List) (
 	return out, disjoint(pools)
 }
 
-// between returns the smallest list of prefixes that covers exactly the addresses from one address to another.
+// between returns the shortest list of prefixes that contain exactly the addresses from one address to another.
 func between(from, to netip.Addr) (out []netip.Prefix) {
 	for {
 		bits := from.BitLen()

@@ -102,12 +102,12 @@ type Router struct {
 	Kind     Kind
 	Networks []Name
 	Imports  []Name // routers
-	// InCopies are routers in copies of the central cluster that it imports. The leader joins their networks, and these
-	// tables only report problems.
+	// InCopies are the imported routers that are in copies of the central cluster. The leader joins the networks of such
+	// routers. These tables only report their problems.
 	InCopies []Name
 	// Quiet is set if another program reports the problems of the router.
 	Quiet bool
-	// Problems are the front door's.
+	// Problems are the problems that the front door has found.
 	Problems []problem.Problem
 }
 
@@ -129,8 +129,8 @@ type Place struct {
 	Outside bool
 	// Joined are the numbers of networks that it is joined with, sorted.
 	Joined []ID
-	// Clusters are the IDs of other clusters whose ranges of Pods have Pods in these networks, sorted. Pods of
-	// VirtualNetworks of other clusters have ranges of their own (Remote).
+	// Clusters are the sorted IDs of other clusters with Pods of these networks in their Pod ranges. Pods in
+	// VirtualNetworks of other clusters have separate ranges (Remote).
 	Clusters []string
 }
 

@@ -162,7 +162,7 @@ type VirtualNetwork struct {
 	// Leases are the ranges of the network's Subnets with the blocks that Nodes have of them, IPv4 first. Without a lease
 	// the network has no addresses yet.
 	Leases []LeaseFacts
-	// Joined are the ranges of VirtualNetworks that it is joined with, sorted. Far are these of other clusters alone.
+	// Joined has the ranges of all joined VirtualNetworks, sorted. Far has only the ranges that are in other clusters.
 	Joined, Far []netip.Prefix
 	// Own is set if it may be the network of first interfaces.
 	Own bool

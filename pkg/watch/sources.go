@@ -72,8 +72,8 @@ func Named(name string) Option { return func(k *Kind) { k.name = name } }
 func Selecting(s labels.Selector) Option { return func(k *Kind) { k.selector = s } }
 
 // NewSource declares a Source of the facts of all objects of a kind, of type T. facts must be pure. It may keep the
-// object, whose managed fields are removed. If F is the zero value, the object has no row. The kind has the options of
-// all its declarations.
+// object, whose managed fields are removed. If it returns the zero value of F, the object has no row. If a kind is
+// declared several times, the options of all declarations apply.
 func NewSource[T client.Object, F any](k *Kinds, name string, facts func(T) F,
 	options ...Option) *derive.Source[derive.Object, F] {
 	source := derive.NewSource[derive.Object, F](k.engine, name)

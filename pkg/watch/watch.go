@@ -47,8 +47,8 @@ import (
 const (
 	// confirmAfter is how long an API server has to repeat that it has no such kind until the kind counts as absent.
 	confirmAfter = 2 * time.Second
-	// confirmListedAfter is the same for a kind that the API server has listed before. Behind one address there may be
-	// several API servers. One of them may not have this version of the API yet, or may have lost it.
+	// confirmListedAfter replaces confirmAfter for a kind that the API server has listed before. Behind one address there
+	// may be several API servers. One of them may not have this version of the API yet, or may have lost it.
 	confirmListedAfter = 20 * time.Second
 	// retryAfter is the wait after a failed watch, and the interval of requests while an absence is being confirmed.
 	retryAfter = time.Second

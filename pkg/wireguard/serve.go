@@ -15,9 +15,9 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 )
 
-// Serve runs WireGuard in userspace for the device with a name, whenever such a device exists and is not the kernel's.
-// It returns when ctx ends. It only carries out commands: a Manager sends keys, port and peers to its socket. It should
-// run in a process of its own, which continues while the Manager's process is replaced.
+// Serve runs WireGuard in userspace for the device with the given name, whenever this device exists and is not a device
+// of the kernel. It returns when ctx ends. It only executes commands: a Manager sends keys, port and peers to its
+// socket. It should run in a separate process, which continues while the Manager's process is replaced.
 func Serve(ctx context.Context, name string, log *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

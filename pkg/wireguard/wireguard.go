@@ -2,9 +2,9 @@
 // compares the device with the desired state and sends the difference. So a restart of the agent changes nothing, and
 // sessions go on.
 //
-// If the kernel has WireGuard the device is the kernel's. Otherwise, and if a userspace switch has to send through it,
-// it is a TUN or TAP device, and Serve handles its packets in a process of its own. Both are configured in the same
-// way. pkg/hostnet sets addresses, MTU and routes.
+// If the kernel has WireGuard, the device is a device of the kernel. Without it, or if a userspace switch has to send
+// through the device, it is a TUN or TAP device. Then Serve handles its packets in a separate process. Both are
+// configured in the same way. pkg/hostnet sets addresses, MTU and routes.
 package wireguard
 
 import (

@@ -82,8 +82,8 @@ func finish(crd map[string]any, own map[string]bool) {
 			v["additionalPrinterColumns"] = columns[fmt.Sprint(names["kind"])]
 		}
 	case "policy.networking.k8s.io":
-		// API servers accept kinds of *.k8s.io only with the annotation for the approval. The API's tools look for the other
-		// annotations.
+		// API servers accept kinds of *.k8s.io only with the annotation api-approved.kubernetes.io. Tools of SIG Network read
+		// the other annotations.
 		metadata, _ := crd["metadata"].(map[string]any)
 		metadata["annotations"] = map[string]any{
 			"api-approved.kubernetes.io":              "https://github.com/kubernetes-sigs/network-policy-api/pull/347",

@@ -18,7 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
-// needs returns an error for each missing value. The text has the documented words, followed by the flag.
+// needs returns an error for each missing value. Its arguments are pairs of a value and the text of the error. Such a
+// text has the documented words, followed by the flag.
 func needs(pairs ...string) error {
 	var missing []error
 	for i := 0; i < len(pairs); i += 2 {

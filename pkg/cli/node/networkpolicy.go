@@ -159,6 +159,6 @@ func byEffectivePriority(a, b api.Policy) int {
 	return cmp.Or(cmp.Compare(tier(a), tier(b)), cmp.Compare(priority(a), priority(b)))
 }
 
-// lastBeforeBaseline is the place of NetworkPolicies: after the last tier before them, and before 253, the priority of
-// baseline.
+// lastBeforeBaseline is the tier priority by which NetworkPolicies are sorted: after the other tiers, and before
+// baseline (253).
 const lastBeforeBaseline = 252.5

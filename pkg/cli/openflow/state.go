@@ -92,7 +92,8 @@ func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
 	return c, errors.Join(append(bad, err)...)
 }
 
-// line reads a line of a file: a flow, a group or a meter. The text of groups and meters has words that no flow has.
+// line reads a line of a file: a flow, a group or a meter. It recognizes groups and meters by words that do not occur
+// in flows.
 func (c contents) line(cmd *cobra.Command, where place, text string, all bool) error {
 	kind := "flow"
 	switch trimmed := strings.TrimLeft(text, " \t"); {

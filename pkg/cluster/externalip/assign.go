@@ -102,8 +102,8 @@ func assign(v view) assignment {
 			switch {
 			case version == 0:
 			case !known && ip.IsValid() && f.Reported.Status != "":
-				// The Services of a deleted pool keep their addresses, so that a pool of the same name finds them unchanged. Until
-				// then no other Service gets these addresses.
+				// If a pool is deleted, its Services keep their addresses, so that they do not change if a pool of the same name is
+				// created again. No other Service gets these addresses.
 				take(row.Key, f, i, ip)
 			case !known:
 			case ip.IsValid() && p.whole.Contains(ip) && (!asked[i].IsValid() || asked[i] == ip) && f.mayHave(holders[ip]):
@@ -184,7 +184,8 @@ func (p *pool) choose(key derive.Object, f serviceFacts, v version, asked netip.
 
 const needsNode = "select such a Node in the pool's nodeSelector, or name another pool"
 
-// gives reports whether a pool has a range of a version of IP, and selects a Node that can hold its addresses.
+// gives reports whether a pool can provide addresses of a version of IP. For this, the pool needs a range of the
+// version, and has to select a Node that can hold the addresses.
 func (p *pool) gives(v version) bool { return p.has(v) && !slices.Contains(p.unheld, v) }
 
 // has reports whether a pool has a range of a version of IP.

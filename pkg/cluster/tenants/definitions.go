@@ -77,7 +77,8 @@ func (c *controller) offerDefinition(key derive.Object, s definitionStep) {
 	c.queue.Set(o)
 }
 
-// differs returns the ranges that the NetworkAttachmentDefinition of a VirtualNetwork has and that the network lacks.
+// differs returns the ranges in the NetworkAttachmentDefinition of a VirtualNetwork that the VirtualNetwork does not
+// have.
 func (t *tables) differs(k derive.Object, r *derive.Reader) problem.List {
 	f, _ := derive.Get(r, t.definitions, k)
 	if f == nil {

@@ -29,8 +29,8 @@ const (
 	MaxBytes = 1280 << 10
 )
 
-// MaxExports is the largest number of ResourceExports of one member. It leaves out kinds that have a limit of their
-// own. MaxExportBytes is the largest size of all its exports as JSON, with these kinds.
+// MaxExports is the largest number of ResourceExports of one member. Kinds with a separate limit are not included.
+// MaxExportBytes is the largest size of all its exports as JSON, including these kinds.
 const (
 	MaxExports     = 10_000
 	MaxExportBytes = 32 << 20

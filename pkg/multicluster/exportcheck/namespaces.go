@@ -21,8 +21,8 @@ const (
 	MaxNamespaceBytes  = 256 << 10 // of one ResourceExport's spec.raw.data
 	MaxNamespaces      = 500       // that one cluster exports
 	MaxNamespaceLabels = 50        // of one of them
-	// MaxLabelBytes is the largest size of a Namespace's labels as JSON, in bytes. So the list has room for all
-	// Namespaces, whatever labels their tenants choose.
+	// MaxLabelBytes is the largest size of a Namespace's labels as JSON, in bytes. So all Namespaces fit into the list,
+	// even if tenants choose long labels.
 	MaxLabelBytes = (MaxNamespaceBytes-maxHead)/MaxNamespaces - maxIdentity
 	maxHead       = 512 // bytes of the list without Namespaces
 	maxIdentity   = 160 // bytes of a Namespace without labels: its name, its UID, and JSON around them

@@ -230,8 +230,8 @@ func (c *central) addCopiedNetworks(e *derive.Engine) {
 		})
 }
 
-// networkFacts returns the facts about a VirtualNetwork of a copy. The copy of a VirtualNetwork with Subnets serves, as
-// one with Subnets does, and so does one that its cluster is to create.
+// networkFacts returns the facts about a VirtualNetwork in a copy of a Namespace. The VirtualNetwork is served if it is
+// the copy of a VirtualNetwork with Subnets, or a request that the member has to create.
 func (c *central) networkFacts(k derive.Object, r *derive.Reader) (f tenant.VirtualNetworkFacts, _ []problem.Problem) {
 	n, _ := derive.Get(r, c.virtual, k)
 	if !c.isLive(k.Namespace, r) {
@@ -342,8 +342,8 @@ const (
 	mostNamed = validation.DNS1123LabelMaxLength - hashed - 1
 )
 
-// ambiguous reports whether two Kubemanagers may lead to copies of one name. Otherwise a member could choose the name
-// of a Namespace so that its copy takes the place of another cluster's copy.
+// ambiguous reports whether copies for two Kubemanagers may get the same name. Such names must be refused. Otherwise a
+// member could choose the name of a Namespace so that its copy replaces the copy of another cluster.
 func ambiguous(a, b derive.Row[derive.Object, *kubemanager]) bool {
 	begin := func(r derive.Row[derive.Object, *kubemanager]) string {
 		name := strings.ReplaceAll(r.Key.Name+"-"+r.Value.Spec.ClusterName+"-", ".", "-")
@@ -513,8 +513,8 @@ func (m *kubemanager) notServed(about problem.Object, ps *problem.List) {
 	}
 }
 
-// copyOf returns the Namespace of which a name is the copy. If two Kubemanagers lead to the same name, the older one
-// has it.
+// copyOf returns the original Namespace for the name of a copy. If copies for two Kubemanagers would have this name,
+// the older Kubemanager gets it.
 func (c *central) copyOf(k derive.Object, r *derive.Reader) (*copied, []problem.Problem) {
 	var holder *copied
 	var of derive.Row[derive.Object, *kubemanager]

@@ -36,9 +36,9 @@ func (c *central) addOwn(e *derive.Engine, id *derive.Table[derive.Name, derive.
 }
 
 // ownCopy returns the name of the copy of a Namespace of the central cluster. Each member chooses the names and UIDs in
-// its list, so only the list of the leader's own cluster counts. It has to list the UID of the Namespace. A copy that
-// is kept has no UID: its cluster's list is not known. If two Kubemanagers have copies, one that may be joined comes
-// first.
+// its list, so only the list of the leader's own cluster counts. It has to list the UID of the Namespace. If the list
+// is not known, the existing copy is kept, and has no UID. If two Kubemanagers have copies, a copy that may be joined
+// has precedence.
 func (c *central) ownCopy(k derive.Object, r *derive.Reader) (name string, _ []problem.Problem) {
 	id, _ := derive.Get(r, c.own.id, one)
 	n, _ := derive.Get(r, c.namespaces, k)

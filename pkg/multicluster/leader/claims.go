@@ -59,8 +59,9 @@ func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
 	return ranges{Prefixes: exportcheck.Prefixes(info.Ranges()), All: saysAll(info)}
 }
 
-// saysAll reports whether a cluster has announced all ranges of its addresses. It has if it announces ranges of its
-// Pods, or a WireGuard key. Packets to other addresses would leave the other clusters in plain text.
+// saysAll reports whether the announced ranges of a cluster contain all its addresses. This is so if it announces Pod
+// ranges or a WireGuard key. With a key it must be so, since other clusters would send packets to further addresses in
+// plain text.
 func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 	hasKey := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) ||
@@ -76,8 +77,8 @@ func saysAll(info *mcv1alpha1.ClusterInfo) bool {
 // If an export claims another cluster's range, only this export fails. The ranges of other exports are passed on.
 func (t *claimTables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
-	// has lists the clusters with a ClusterInfo in effect. The value is true if the ClusterInfo covers all their
-	// endpoints.
+	// has lists the clusters whose ClusterInfo is imported. The value is true if the ranges of the ClusterInfo contain all
+	// endpoints of the cluster.
 	has := map[string]bool{}
 	for _, row := range derive.List(r, t.infoImports, one) {
 		if info := row.Value.Spec.ClusterInfo; row.Value.DeletionTimestamp == nil && info != nil {
@@ -205,8 +206,8 @@ func (t *claimTables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	}
 }
 
-// exportersOf returns the clusters to which the endpoints of an import belong. These are the clusters that export the
-// endpoints. It leaves out endpoints in ranges that these clusters hold. If no endpoints are left, it reads no more.
+// exportersOf returns the owners of an import's endpoints: the clusters that export them. It leaves out endpoints in
+// ranges that these clusters already own. If no endpoints are left, it returns without further reads.
 func (t *claimTables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
 	ri, _ := derive.Get(r, t.all.facts.imports, key)
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {

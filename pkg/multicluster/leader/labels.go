@@ -24,8 +24,8 @@ type labelled struct {
 	Failed map[string]string // why an export is not, by its name
 }
 
-// label finds the label set of a hash. Hashes are short, so an attacker could make a second set with the hash of
-// another one. The imported set keeps the hash. If no set is imported, the oldest one gets it.
+// label returns the label set that owns a hash. Hashes are short, so an attacker could make a second set with the same
+// hash. The imported set keeps the hash. If no set is imported, the oldest one gets it.
 func (t *tables) label(key derive.Object, r *derive.Reader) (l labelled, _ []problem.Problem) {
 	fail := func(e *export, format string, args ...any) {
 		if l.Failed == nil {

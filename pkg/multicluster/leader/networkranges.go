@@ -57,8 +57,8 @@ func (t *networks) addRanges(e *derive.Engine, claiming *claimTables) {
 			})))
 }
 
-// reservedBy returns the ranges and the Gateways of clusters. A Gateway in a range that is pinned to another cluster
-// takes nothing there: otherwise its cluster could end joins of the other one.
+// reservedBy returns the ranges and the Gateways of clusters. A Gateway in a range that is pinned to another cluster is
+// left out. Otherwise its cluster could end joins of the other cluster.
 func reservedBy(lists [][]holder, pins claims.Pins) (out []tenant.Reserved) {
 	for _, list := range lists {
 		for _, h := range list {

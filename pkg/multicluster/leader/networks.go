@@ -164,7 +164,7 @@ func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, 
 	if of := t.copyOf(k, n, r); of != nil && of.Out == nil {
 		ids = append(ids, of.ClusterID)
 	}
-	// While the leader's cluster is not the central one, networks of copies stay as they are, and so do their joins.
+	// If the leader's cluster is no longer the central cluster, networks of copies and their joins stay as they are.
 	have, _ := derive.Get(r, t.networkStatus, k)
 	if of := have.Status.Namespace; n.Copy && !t.central.on && of != nil && t.isMember(r, of.ClusterID) {
 		ids = append(ids, of.ClusterID)
@@ -176,7 +176,8 @@ func (t *networks) clustersOf(k derive.Object, r *derive.Reader) (ids []string, 
 // ofVirtual reports whether a network is made for a VirtualNetwork.
 func (n *network) ofVirtual(k derive.Object) bool { return n.Copy && strings.Contains(k.Name, ".") }
 
-// members returns the members that count. No Namespace is in the network of a VirtualNetwork.
+// members returns the members of a network that are used. The network of a VirtualNetwork has no members, since no
+// Namespace is in it.
 func (n *network) members(k derive.Object) []networkMember {
 	if n.ofVirtual(k) {
 		return nil

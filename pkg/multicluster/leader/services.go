@@ -304,9 +304,9 @@ func quoted(list map[string]string) string {
 const arrival = 5
 
 // older compares exports by their age. The older of two exports counts. A member may report any creation time for its
-// export. So an export that was here for longer than exports take to arrive has precedence over it. If the clusters of
-// a Service join together, their exports arrive in the same second, and both may be older than that. Then their own
-// records decide, and not the names of their clusters.
+// export. So if the leader already had an export for longer than exports need to arrive, this export has precedence,
+// regardless of reported times. If clusters join at the same time, exports of one Service arrive in the same second,
+// and may all be older than their arrival. Then their reported times decide, and not the names of their clusters.
 func older(a, b *export) int {
 	return cmp.Or(cmp.Compare(max(a.exportedAt(), a.Created-arrival), max(b.exportedAt(), b.Created-arrival)),
 		cmp.Compare(a.exportedAt(), b.exportedAt()))

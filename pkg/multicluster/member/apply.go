@@ -175,9 +175,9 @@ func served(err error) error {
 			Message: err.Error() + ": install its CustomResourceDefinition"}}
 }
 
-// patch is the difference between the desired object and the version that was seen. It holds the UID and the version,
-// so the API server refuses it for another object of the same name and for another version. A patch replaces whole
-// lists, and another replica may have written since this one was suspended.
+// patch is the difference between the desired object and the version that this process has read. It contains the UID
+// and the version, so the API server refuses it if the object has been recreated or changed. This check is needed
+// because a patch replaces whole lists, and another replica may have written while this process was suspended.
 type patch struct {
 	have    client.Object
 	version string

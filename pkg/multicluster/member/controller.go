@@ -271,8 +271,9 @@ func (c *controller) local() target {
 	return target{client: func(context.Context) client.Client { return c.client }, done: c.wrotePolicy}
 }
 
-// leader returns the target of writes to the leader. A write was decided for the connection of this pass. If there is
-// another connection at the time of the write, there is no client, even if the Namespace has the same name.
+// leader returns the target of writes to the leader. A write belongs to the connection for which it was decided. If
+// there is another connection when the write is sent, the target has no client, even if the Namespace of the new
+// connection has the same name.
 func (c *controller) leader() target {
 	decided, _ := c.tables.base.Connection.Get(membership.Here)
 	return target{client: func(context.Context) client.Client {
@@ -317,7 +318,8 @@ func (c *controller) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Writes to objects of this cluster never wait for the leader. The tables of its area count as loaded and are empty.
+	// Writes to objects of this cluster never wait for the leader. So the tables with objects of the leader's Common Area
+	// count as loaded from the start. They are empty until the connection exists.
 	t.base.Connection.Loaded()
 	t.Area.Loaded()
 	t.OwnExports.Loaded()

@@ -53,10 +53,10 @@ func (p Part) knownInside() bool {
 	return slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && g.InsideIP.IsValid() })
 }
 
-// withoutEnds leaves out the Gateways without an inside address: they cannot receive yet. These are joining Gateways.
-// If another Gateway has an inside address, they are also Gateways in use. The member controller announces the same
-// Gateways to other clusters. A Node that is left out keeps the role of a regular Node. Otherwise the connections of
-// its Pods would change their ways for a moment.
+// withoutEnds leaves out the Gateways without an inside address: they cannot receive yet. It always leaves out such
+// joining Gateways. It leaves out such Gateways in use only if another Gateway has an inside address. The member
+// controller announces the same Gateways to other clusters. A Node that is left out keeps the role of a regular Node.
+// Otherwise the connections of its Pods would change their ways for a moment.
 func (p Part) withoutEnds() Part {
 	inside := p.knownInside()
 	without := func(g GatewayNode) bool { return !g.InsideIP.IsValid() && (inside || !g.Used()) }
@@ -116,9 +116,9 @@ func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 	return true
 }
 
-// closed finds the clusters to which no packet may go in plain text. These are all others if this cluster encrypts, or
-// else the clusters that announce a key. It leaves out a range that overlaps this cluster's own. Plan reports such a
-// range, and decides about ranges of several clusters.
+// closed finds the clusters to which no packet may go in plain text. If this cluster encrypts, these are all other
+// clusters. Otherwise they are the clusters that announce a key. closed leaves out ranges that overlap ranges of this
+// cluster. Plan reports these, and decides which cluster has a range that several clusters announce.
 func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 	var out []Closed
 	for _, ci := range imports {
@@ -165,8 +165,8 @@ func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
 }
 
 // encryption keeps the encrypted ways of the peer, with their inside addresses and their keys. services is the peer's
-// first range of ClusterIPs. It returns false if no such way is left. A peer that has one inside address keeps its
-// other ways until all peers are known: no other peer may have their addresses.
+// first range of ClusterIPs. It returns false if no such way is left. A peer with only one inside address keeps its
+// other ways until all peers are known, since no other peer may have the addresses of these ways.
 func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, services netip.Prefix,
 	peer *Peer) bool {
 	if !ci.Spec.Inside() || !p.inside {

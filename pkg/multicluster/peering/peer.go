@@ -63,8 +63,9 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	return peer, true
 }
 
-// tunnel reports a peer whose tunnels differ from this cluster's. It stays a peer: while a cluster changes from one
-// type to the other, that cannot be avoided. It does not check a cluster that announces only what Antrea's do.
+// tunnel reports a peer whose tunnels have another type or port than this cluster's. The peer is not left out, since
+// such a difference is normal while a cluster changes its type. Clusters that announce no tunnels, such as Antrea's,
+// are not checked.
 func (p *planner) tunnel(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer Peer) {
 	theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
 	if !peer.Active || theirs == p.view.Tunnel {

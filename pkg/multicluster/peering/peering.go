@@ -81,7 +81,7 @@ type Peer struct {
 	CIDRs []netip.Prefix
 	// Pods are the ranges among them that Pods are in.
 	Pods []netip.Prefix
-	// Kept are the ranges of these for which new connections of this Node's Pods keep the client's address, since the
+	// Kept are the ranges in CIDRs to which new connections of this Node's Pods keep the client's address, since the
 	// Gateways of this cluster and of the peer accept that.
 	Kept []netip.Prefix
 	// Gateways are the ways to the peer's gateways, the oldest first. Leaving gateways come last. Requests from the peer
@@ -190,7 +190,7 @@ type Part struct {
 	// End is the address where tunnels of other clusters to that Gateway end. With encryption it is the inside address:
 	// InsideIP, or the base of this cluster's Service range if that is not set.
 	End netip.Addr
-	// Closed are the clusters that are reached encrypted or not at all. They need not be peers, and are listed even if the
+	// Closed are the clusters to which no packet may go in plain text. They need not be peers, and are listed even if the
 	// role is None.
 	Closed []Closed
 }
@@ -206,8 +206,8 @@ type Closed struct {
 	ClusterID string
 	// Base is the end of the cluster's encrypted tunnels if it knows one inside address.
 	Base netip.Addr
-	// CIDRs are the ranges of such a cluster that this cluster reaches, or would reach: the Service ranges, then the Pod
-	// ranges.
+	// CIDRs are the ranges of a closed cluster that this cluster reaches, or would reach without a fault: the Service
+	// ranges, then the Pod ranges.
 	CIDRs []netip.Prefix
 }
 
@@ -282,8 +282,8 @@ func (p *Peering) ends() {
 
 // Watched returns the ends of this Node's ways that BFD watches: the ways between the Gateways of this cluster if there
 // are several, and a Gateway's ways to the gateways of peers. A single way is watched if the peer watches it too, so
-// that the loss of a cluster is found. The second result reports whether the ways to all other Nodes of this cluster
-// are watched as well. They are if this Node is one of several Gateways, since BFD needs both ends.
+// that the loss of a cluster is found. The second result is true if this Node is one of several Gateways. Then the ways
+// to all other Nodes of this cluster are watched as well, since BFD needs both ends.
 func (p Part) Watched(peers []Peer) (ends []netip.Addr, nodes bool) {
 	add := func(a netip.Addr) {
 		if !slices.Contains(ends, a) {

@@ -7,7 +7,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Tables has the peering of a Node in several rows: a change of one peer evaluates only the rows that read that peer.
+// Tables has the peering of a Node in several rows, so that a change of one peer evaluates only the rows that read this
+// peer.
 type Tables struct {
 	// Part has this Node's part, under the key of the whole.
 	Part *derive.Table[derive.Name, Part]

@@ -18,8 +18,8 @@ import (
 // reports changes at most every ten seconds.
 const waysLimit = 30 * time.Second
 
-// ways checks the ways from one of the two clusters to the other, and waits a little for them. If a way is down, others
-// carry the packets, so the other checks go on.
+// ways checks the ways from one of the two clusters to the other, and waits some seconds for them to come up. If a way
+// is down, other ways may carry the packets, so the other checks still run.
 func (r *run) ways(ctx context.Context, from int) (detail string, err error) {
 	limited := *r
 	limited.Limit = min(r.Limit, waysLimit)

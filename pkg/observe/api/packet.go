@@ -74,8 +74,8 @@ type PacketSeen struct {
 	Message  string   `json:"message,omitempty"`
 	Rule     string   `json:"rule,omitempty"`
 	Policies []string `json:"policies,omitempty"`
-	// Egress and Ingress are set for a packet that leaves. They are the rules that have let it pass: out of the client's
-	// Pod, and into the server's.
+	// Egress and Ingress are set for a packet that leaves the Node. They are the rules that have allowed it: egress of the
+	// client's Pod, and ingress of the server's Pod.
 	Egress  string `json:"egress,omitempty"`
 	Ingress string `json:"ingress,omitempty"`
 }

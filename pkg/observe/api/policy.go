@@ -115,8 +115,8 @@ type WhyEnd struct {
 	Cluster string `json:"cluster,omitempty"` // where it is another
 	// Network is set for an address of a further interface of a Pod. It is the "namespace/name" of its VirtualNetwork.
 	Network string `json:"network,omitempty"`
-	// ClusterSet is the number that the ClusterSet gives the labels of a client, if policies span clusters: the key of
-	// tunnels between them. 16777215 stands for labels without a number.
+	// ClusterSet is the number of the client's labels in the ClusterSet, if policies span clusters. It is also the key of
+	// tunnels between clusters. 16777215 means that the labels have no number.
 	ClusterSet uint32 `json:"clusterSet,omitempty"`
 	// Addresses are the judged addresses of an end if there are two: one of IPv4 and one of IPv6.
 	Addresses []string `json:"addresses,omitempty"`
@@ -130,9 +130,9 @@ type WhyConnection struct {
 	Protocol string `json:"protocol"`
 	Port     uint16 `json:"port,omitempty"`
 	Allowed  bool   `json:"allowed"` // by all that this Node knows
-	// Stages are the decisions in order. First comes the Service's, if the connection is to an address for clients
-	// outside. Then come egress of the client's Pod, the networks' if one end is in a network of tenants, and ingress of
-	// the server's Pod.
+	// Stages are the decisions in order. If the connection is to an address for clients outside, the decision of the
+	// Service's policies is first. Then follows egress of the client's Pod. If one end is in a network of tenants, the
+	// decision of the networks follows. The last one is ingress of the server's Pod.
 	Stages []WhyStage `json:"stages"`
 }
 

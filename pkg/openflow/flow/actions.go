@@ -58,8 +58,8 @@ func SetARPSPA(a netip.Addr) ofp.Action { return setAddr(ofp.ARPSPA, ofp.ARPSPA,
 // SetARPSHA sets ARP's sender MAC.
 func SetARPSHA(m ofp.MAC) ofp.Action { return setMAC(ofp.ARPSHA, m) }
 
-// SetICMPv6Type sets the type of a message of ICMPv6. With NeighborAdvertisement a solicitation becomes the answer. The
-// switch knows the fields of the answer only in a later table, whose match has the new type.
+// SetICMPv6Type sets the type of an ICMPv6 message. NeighborAdvertisement turns a solicitation into its answer. An
+// action may set the other fields of the answer only in a later table, in a flow that matches the new type.
 func SetICMPv6Type(t uint8) ofp.Action { return set(ofp.ICMPv6Type, uint64(t)) }
 
 // Flags of a Neighbor Advertisement (RFC 4861 section 4.4), for SetNDReserved.
@@ -69,7 +69,7 @@ const (
 	NDOverride  uint32 = 1 << 29
 )
 
-// SetNDReserved sets the word after the checksum in a message of Neighbor Discovery, which has the flags.
+// SetNDReserved sets the word after the checksum in a message of Neighbor Discovery. The word contains the flags.
 func SetNDReserved(flags uint32) ofp.Action { return set(ofp.NDReserved, uint64(flags)) }
 
 // These are types of the option with a link-layer address in Neighbor Discovery (RFC 4861 section 4.6.1).

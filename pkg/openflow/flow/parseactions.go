@@ -38,8 +38,8 @@ func (p parsed) resolve(x span, m *ofp.Match) (Actions, error) {
 	return a.Canonical(), nil
 }
 
-// ordered refuses repeated instructions, and instructions in another order than that in which a switch executes them.
-// ovs-ofctl does the same: it would sort them, and the text would have another meaning. For this order the action meter
+// ordered refuses repeated instructions, and instructions that are not in the order in which a switch executes them.
+// Otherwise the text could be read with another meaning. ovs-ofctl refuses them, too. For this order, the action meter
 // counts as an instruction.
 func (p parsed) ordered() error {
 	place := func(a ofp.Action) (place int, name string) {

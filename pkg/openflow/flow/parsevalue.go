@@ -10,7 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// fieldValue reads a field's value and mask, both as long as the field is on the wire. * is a mask of zeros.
+// fieldValue reads a field's value and mask. Both have the length of the field on the wire. The text * stands for a
+// mask of zeros, which matches every value.
 func (x span) fieldValue(f ofp.Field) (v, mask string, err error) {
 	n := f.Len()
 	port := f.Format() == ofp.FormatPort || f.Format() == ofp.FormatPort16

@@ -230,8 +230,8 @@ func (s *Syncer) signal() {
 // Cookie returns the cookie of an owner's flows. Two owners may have one cookie by chance.
 func (s *Syncer) Cookie(o flow.Owner) uint64 { return s.owners.cookie(o) }
 
-// Set declares all desired entries of the owner o, in place of its earlier ones, and returns at once. An owner without
-// entries is gone.
+// Set declares all desired entries of the owner o, which replace its earlier entries, and returns at once. An owner
+// without entries is removed.
 func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 	s.SetSome(func(yield func(flow.Owner, flow.Entries) bool) { yield(o, e) })
 }

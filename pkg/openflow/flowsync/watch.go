@@ -72,8 +72,8 @@ func (se *session) read(ctx context.Context, all bool) error {
 	return nil
 }
 
-// atOnce is the number of slots that are handled while s.mu is held, since the connection's reader and owners wait for
-// the lock.
+// atOnce is the largest number of slots that are handled before s.mu is released. The reader of the connection, and
+// owners, wait for this lock.
 const atOnce = 256
 
 // some calls f for a part of the entries with s.mu held, releases the lock for other goroutines, and continues. It may

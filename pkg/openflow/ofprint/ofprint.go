@@ -1,15 +1,14 @@
-// Package ofprint writes OpenFlow 1.5 messages as text, the same that `ovs-ofctl ofp-print`
-// writes: name, version and transaction id, then what the message says.
+// Package ofprint writes OpenFlow 1.5 messages as text, in the form of `ovs-ofctl ofp-print`: name, version and
+// transaction id, then the content of the message.
 //
 //	OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD table:1 priority=200,ip actions=goto_table:2
 //
-// Flows, matches and actions are written by package flow. Where the text is not that of
-// ovs-ofctl 3.1:
+// Package flow writes flows, matches and actions. The text differs from ovs-ofctl 3.1 in these points:
 //
-//   - OFPST_FLOW_STATS, OFPST_BUNDLE_FEATURES, OFPST_CONTROLLER_STATUS and
-//     OFPT_CONTROLLER_STATUS, which it does not know, have a text of the same style;
-//   - what it refuses to decode, and we do not, is printed instead of the refusal's name; bytes
-//     that cannot be decoded are an error here;
+//   - ovs-ofctl does not support OFPST_FLOW_STATS, OFPST_BUNDLE_FEATURES, OFPST_CONTROLLER_STATUS and
+//     OFPT_CONTROLLER_STATUS. This package prints them in the same style.
+//   - ovs-ofctl prints the name of an error for some messages that this package can decode. Bytes that this package
+//     cannot decode are an error.
 //   - eviction flags of an OFPT_TABLE_MOD, which it takes for something else, are printed;
 //   - it garbles names of fields in table features whose common beginning gets shorter; we do
 //     not (ct_{nw_{src,dst},ipv6_src});
@@ -33,8 +32,8 @@ type Options struct {
 	// Verbosity has the values of ovs-ofctl. 0 leaves out packets and counters of ports and queues, and 1 the payload of
 	// echoes. 2 is the default of ofp-print. 3 adds a hex dump of packets, and 5 a hex dump of every whole message.
 	Verbosity int
-	// Names, unless nil, are printed in place of the numbers of ports, and of the tables of flows, as with ovs-ofctl
-	// --names.
+	// If Names is not nil, its names are printed instead of the numbers of ports and of the tables of flows, as with
+	// ovs-ofctl --names.
 	Names *flow.Names
 }
 

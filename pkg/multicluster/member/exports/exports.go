@@ -252,7 +252,8 @@ func (t *Tables) podsOf(service *corev1.Service, endpointSlices []*discoveryv1.E
 	}
 	out.Subsets = podSubsets(carried, services.Ready)
 	if len(out.Subsets) == 0 && !services.Headless(service) && !services.HasReady(endpointSlices) {
-		// The Nodes of this cluster choose in the same way. The DNS of headless Services has only ready Pods.
+		// If no endpoint is ready, terminating ones that still serve are used, as on the Nodes of this cluster. For a
+		// headless Service only ready endpoints count, since its DNS has only ready Pods.
 		out.Subsets = podSubsets(carried, services.Draining)
 	}
 	if len(out.Subsets) == 0 && services.HasReady(endpointSlices) {
@@ -268,8 +269,9 @@ func ofFamily(endpointSlices []*discoveryv1.EndpointSlice, f corev1.IPFamily) []
 		func(s *discoveryv1.EndpointSlice) bool { return string(s.AddressType) != string(f) })
 }
 
-// clusterIPsOf returns the ClusterIPs of a Service that are in announced ranges. While no range is known, it returns
-// all. It leaves out a ClusterIP behind which no endpoint accepts connections, since another one may have endpoints.
+// clusterIPsOf returns the ClusterIPs of a Service that are in announced ranges. If no range is known, it returns all
+// ClusterIPs. If no endpoint of a ClusterIP's version of IP accepts connections, it leaves out this ClusterIP, since
+// the other one may have endpoints.
 func clusterIPsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice,
 	announced []netip.Prefix, ipv6 bool) (out endpoints, _ refusal) {
 	one, reached := services.Subset{}, false

@@ -150,7 +150,8 @@ func (t *Tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	return candidates, ps
 }
 
-// keptBefore returns the ranges in the annotation of a Gateway. For a new Gateway, it returns the ranges of the others.
+// keptBefore returns the ranges in the existing annotation of a Gateway. For a new Gateway, it returns the ranges in
+// the annotations of the other Gateways.
 func keptBefore(name string, present map[string]*mcv1alpha1.Gateway) (kept string) {
 	if g := present[name]; g != nil {
 		return g.Annotations[multicluster.AnnotationKeptPods]
@@ -178,8 +179,8 @@ func byAge(a, b *mcv1alpha1.Gateway) int {
 	return 0
 }
 
-// oldestUnchanged returns the candidate for the oldest present Gateway whose address keeps its version of IP, or nil.
-// Other clusters have tunnels of that version.
+// oldestUnchanged considers the existing Gateways whose address still has the same version of IP, and returns the
+// candidate for the oldest one, or nil. The existing tunnels of other clusters have this version.
 func oldestUnchanged(candidates []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway) (
 	oldest *mcv1alpha1.Gateway) {
 	for _, g := range candidates {

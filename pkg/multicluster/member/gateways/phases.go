@@ -20,7 +20,7 @@ import (
 // any more. So no packet is lost when an administrator adds and removes Gateways (docs/design/0008-active-gateways.md).
 // A Gateway whose Node fails is removed at once.
 
-// phaseLasts is the longest time for each phase of a Gateway. Phase leaving has to last until this cluster's agents
+// phaseLasts has the longest duration of each phase of a Gateway. Phase leaving has to last until this cluster's agents
 // have seen it. Phase left has to last until other clusters have seen it, through the leader.
 var phaseLasts = map[string]time.Duration{
 	multicluster.PhaseJoining: time.Minute,
@@ -30,7 +30,7 @@ var phaseLasts = map[string]time.Duration{
 
 func phaseOf(g *mcv1alpha1.Gateway) string { return g.Annotations[multicluster.AnnotationPhase] }
 
-// going are the Gateways that are there, are not wanted any more and could carry on.
+// going returns existing Gateways that are no longer wanted, but can still carry traffic.
 func (t *Tables) going(nodes []*corev1.Node, wanted []*mcv1alpha1.Gateway,
 	present map[string]*mcv1alpha1.Gateway) []*mcv1alpha1.Gateway {
 	var out []*mcv1alpha1.Gateway
@@ -160,8 +160,8 @@ type phaseSince struct {
 	runs         bool      // its time
 }
 
-// unannounced stands in place of phase joining once that phase has lasted for the longest allowed time, and the leader
-// has not announced the Gateway to other clusters.
+// unannounced replaces the phase joining if a Gateway has been joining for the longest allowed time, but the leader has
+// not announced it to other clusters.
 const unannounced = "unannounced"
 
 // Over returns the Gateways whose phase has ended, with that phase. The time of phase joining begins when the leader

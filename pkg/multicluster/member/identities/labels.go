@@ -283,8 +283,8 @@ func checkLabel(ri *mcv1alpha1.ResourceImport) error {
 	return nil
 }
 
-// labelOf returns the LabelIdentity for a ResourceImport. A number stands for one label. If two labels have one number,
-// the older label keeps it.
+// labelOf returns the LabelIdentity for a ResourceImport. A number must belong to only one label. If two labels have
+// the same number, the older label keeps it.
 func (t *Labels) labelOf(k derive.Object, r *derive.Reader) (*mcv1alpha1.LabelIdentity, []problem.Problem) {
 	m, _ := derive.Get(r, t.base.Membership, membership.Here)
 	if !m.Joined || !t.base.Config.EnableStretchedNetworkPolicy {

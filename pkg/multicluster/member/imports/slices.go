@@ -191,9 +191,8 @@ func bucket(hash uint64, n int) int {
 	return b
 }
 
-// away returns a function that reports whether endpoints of an import get no requests. These are endpoints of clusters
-// that are gone, if other clusters have ready endpoints on the same ports. If no other endpoint is ready, they get
-// requests all the same.
+// away returns a function that reports whether endpoints of an import get no requests because their cluster is gone. If
+// no other cluster has ready endpoints on the same ports, endpoints of a cluster that is gone still get requests.
 func (t *Tables) away(of derive.Object, sources map[string]exportcheck.Part, r *derive.Reader) func(id string,
 	s services.Subset) bool {
 	gone, _ := derive.Get(r, t.in.Gone, membership.Here)

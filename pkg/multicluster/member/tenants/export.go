@@ -40,7 +40,7 @@ func isolatedFacts(o *corev1.Namespace) *isolated {
 	return n
 }
 
-// listedLabels returns the labels that the list has of an object, and whether some are left out for want of room.
+// listedLabels returns the labels of an object that fit into the list, and whether some labels are left out.
 func listedLabels(all map[string]string) (listed map[string]string, cut bool) {
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -80,8 +80,8 @@ func virtualNetworkFacts(o *contrailv4.VirtualNetwork) *virtualNetwork {
 	return n
 }
 
-// lease has the facts of a SubnetLease: a range that Pods of a VirtualNetwork have addresses of. The zero value is of a
-// lease with a range that is not valid.
+// lease has the facts of a SubnetLease: a range from which Pods of a VirtualNetwork have addresses. If the range of the
+// lease is not valid, the facts are zero.
 type lease struct {
 	Network derive.Object
 	CIDR    string
@@ -176,8 +176,8 @@ type listed struct {
 }
 
 // addNetworks adds VirtualNetworks to the Namespaces of a list: the oldest ones of the cluster, while there is room. It
-// returns the added ones that lack labels, and the number of those without room. VirtualNetworks that do not count in
-// their Namespace have no Pods, and are not counted.
+// returns the added VirtualNetworks that lack labels, and the number of VirtualNetworks that do not fit. It ignores
+// VirtualNetworks beyond the limit of their Namespace, since no Pod is in them.
 func (t *Tables) addNetworks(list *exportcheck.Namespaces, r *derive.Reader) (cut []string, without int) {
 	var all []listed
 	older := func(a, b listed) int {
@@ -216,8 +216,8 @@ func (t *Tables) addNetworks(list *exportcheck.Namespaces, r *derive.Reader) (cu
 	return cut, without
 }
 
-// rangesOf returns the ranges of a VirtualNetwork: these of its leases. If there are too many, these of deleted Subnets
-// are left out first.
+// rangesOf returns the ranges of a VirtualNetwork, from its leases. If there are too many, it leaves out ranges of
+// deleted Subnets first.
 func (t *Tables) rangesOf(network derive.Object, r *derive.Reader) (out []string) {
 	leases := derive.Values(derive.List(r, t.leased, network))
 	slices.SortStableFunc(leases, func(a, b lease) int {

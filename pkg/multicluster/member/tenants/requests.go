@@ -28,7 +28,7 @@ const (
 )
 
 // Requested are the objects that the central cluster requests in an isolated Namespace, by name. KeptNetworks and
-// KeptSubnets are of requests with a problem: objects of these names stay as they are.
+// KeptSubnets are the names in requests that have a problem. Existing objects with these names stay as they are.
 type Requested struct {
 	// Copied is set if the Namespace has a copy. Without a copy there is no sign that a request was withdrawn, so
 	// existing objects stay.
@@ -271,7 +271,8 @@ func (d *decision) refuse(q request, reason reasons.Reason, message string) {
 	}
 }
 
-// claim gives a request its names. It refuses the request if an earlier one has one of them, or a user's object has.
+// claim reserves the names of a request. If an earlier request or a user's object already has one of these names, it
+// refuses the request.
 func (d *decision) claim(q request) {
 	taken, by := "", ""
 	if first, ok := d.networks[q.name]; ok {
@@ -322,8 +323,8 @@ func (d *decision) exists(name string) bool {
 	return ok && isOwn(have)
 }
 
-// keep keeps the existing objects of refused requests as they are. Traffic does not stop because a request becomes
-// wrong.
+// keep keeps the existing objects of refused requests as they are. So if a request becomes invalid, the traffic of
+// existing Pods does not stop.
 func (d *decision) keep() {
 	chosen := map[string]bool{}
 	for _, q := range d.chosen {
