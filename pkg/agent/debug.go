@@ -265,8 +265,11 @@ func (a *switchAnswers) servePorts(*http.Request) (any, error) {
 	for name, p := range state.Bridges[a.tables.config.OVSBridge].Ports {
 		out := api.Port{Name: name, OFPort: int64(p.OFPort), Type: p.ExternalIDs[externalIDType], MAC: p.MAC,
 			Error: p.Error, UUID: p.UUID}
-		if p.Error != "" && p.OFPort == 0 {
+		switch {
+		case p.Error != "" && p.OFPort == 0:
 			out.OFPort = -1
+		case p.Gone:
+			out.Error = "its device is gone"
 		}
 		if at, ok := cni.FromExternalIDs(name, p.ExternalIDs); ok {
 			out.Pod = at.PodNamespace + "/" + at.PodName

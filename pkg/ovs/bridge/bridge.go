@@ -96,6 +96,7 @@ type PortState struct {
 	OFPort       uint32 // number in use; 0 while there is no number
 	OFPortWanted uint32 // ofport_request, 0 when unset
 	Error        string // why ovs-vswitchd could not add the interface
+	Gone         bool   // ovs-vswitchd had its device, which does not exist any more
 	MAC          string // in use, "" when not known
 	MACWanted    string // the mac column: survives restarts of ovs-vswitchd
 	MTU          int    // in use, 0 when not known

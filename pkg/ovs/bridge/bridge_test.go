@@ -497,6 +497,31 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// TestGone: ovs-vswitchd keeps the number of a port whose device is gone, and reports no error. The interface has
+// index 0 then (Open vSwitch 3.1, userspace datapath).
+func TestGone(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		i    schema.Interface
+		want bool
+	}{
+		{"it is there", schema.Interface{OFPort: new(7), IfIndex: new(5)}, false},
+		{"it is gone", schema.Interface{OFPort: new(7), IfIndex: new(0)}, true},
+		{"its index is not reported yet", schema.Interface{OFPort: new(7)}, false},
+		{"it was never there", schema.Interface{OFPort: new(-1), IfIndex: new(0)}, false},
+		{"a tunnel", schema.Interface{Type: "geneve", OFPort: new(7), IfIndex: new(0)}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.i.Name = "web"
+			have := portState(&schema.Port{Name: "web", Interfaces: []string{"u"}},
+				map[string]*schema.Interface{"u": &row.i})
+			if have.Gone != row.want {
+				t.Errorf("%+v, want gone %t", have, row.want)
+			}
+		})
+	}
+}
+
 // TestAnswerLost loses ovs-vswitchd's report that it has carried out a configuration, as a full disk does. The columns
 // are its own, so that it takes no notice of the change.
 func TestAnswerLost(t *testing.T) {

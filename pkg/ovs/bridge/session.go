@@ -374,6 +374,7 @@ func portState(p *schema.Port, interfaces map[string]*schema.Interface) PortStat
 		ps.OFPort = uint32(max(value(i.OFPort), 0))
 		ps.OFPortWanted = uint32(value(i.OFPortRequest))
 		ps.Error = value(i.Error)
+		ps.Gone = i.Type == "" && ps.OFPort > 0 && i.IfIndex != nil && *i.IfIndex == 0
 		ps.MAC, ps.MACWanted = value(i.MACInUse), value(i.MAC)
 		ps.MTU = value(i.MTU)
 		ps.Options = i.Options

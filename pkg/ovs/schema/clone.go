@@ -124,6 +124,7 @@ func (r *Interface) CloneModelInto(to model.Model) {
 	c.BFD, c.BFDStatus = maps.Clone(r.BFD), maps.Clone(r.BFDStatus)
 	c.OFPort, c.OFPortRequest, c.MTU, c.MTURequest = clone(r.OFPort), clone(r.OFPortRequest), clone(r.MTU),
 		clone(r.MTURequest)
+	c.IfIndex = clone(r.IfIndex)
 	c.MAC, c.MACInUse, c.Error = clone(r.MAC), clone(r.MACInUse), clone(r.Error)
 }
 

@@ -98,6 +98,7 @@ type Interface struct {
 	MTU           *int              `ovsdb:"mtu"`
 	MTURequest    *int              `ovsdb:"mtu_request"`
 	Error         *string           `ovsdb:"error"`
+	IfIndex       *int              `ovsdb:"ifindex"` // 0: its device is gone
 	ExternalIDs   map[string]string `ovsdb:"external_ids"`
 	BFD           map[string]string `ovsdb:"bfd"`
 	BFDStatus     map[string]string `ovsdb:"bfd_status"`
@@ -137,7 +138,7 @@ func Columns() []client.MonitorOption {
 			&br.Protocols, &br.Ports, &br.ExternalIDs, &br.OtherConfig),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs, &port.QoS),
 		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.Options, &iface.OFPort, &iface.OFPortRequest,
-			&iface.MAC, &iface.MACInUse, &iface.MTU, &iface.MTURequest, &iface.Error, &iface.ExternalIDs,
+			&iface.MAC, &iface.MACInUse, &iface.MTU, &iface.MTURequest, &iface.Error, &iface.IfIndex, &iface.ExternalIDs,
 			&iface.BFD, &iface.BFDStatus),
 		client.WithTable(&dp, &dp.CTZones),
 		client.WithTable(&zone, &zone.TimeoutPolicy),
