@@ -67,6 +67,13 @@ func (o *networkObjects) addInterfaces(e *derive.Engine, attachments *derive.Sou
 				}
 				return out, nil
 			}
+			// A route to the gateway over eth1 would take the replies of eth0, which have no routing table of their own.
+			if ok && slices.ContainsFunc(further, func(n tenant.PodNetwork) bool { return n.Name == own.Name }) {
+				out.Err = fmt.Sprintf("annotation %s: VirtualNetwork %s/%s is the network of the Pod's first interface already "+
+					"(annotation %s): remove one of the two", tenant.AnnotationNetworks, pod.Namespace, own.Name,
+					tenant.AnnotationPodNetwork)
+				return out, nil
+			}
 			if ok {
 				out.List = append(out.List, own)
 			}

@@ -76,6 +76,10 @@ func TestOwnNetworkOfPods(t *testing.T) {
 	expect(why("lost"), annotation+"VirtualNetwork a/green is not there, or has no Subnet")
 	r.ownPod("foreign", false, map[string]string{tenant.AnnotationPodNetwork: "b/blue"})
 	expect(why("foreign"), annotation+"VirtualNetwork b/blue is of another Namespace")
+	r.ownPod("twice", false, map[string]string{tenant.AnnotationPodNetwork: "a/blue",
+		tenant.AnnotationNetworks: "blue"})
+	expect(why("twice"), "annotation k8s.v1.cni.cncf.io/networks: VirtualNetwork a/blue is the network of the Pod's "+
+		"first interface already")
 	r.ownPod("host", true, blue)
 	if !slices.ContainsFunc(podProblems(r.p.tables), func(text string) bool {
 		return strings.Contains(text, "a/host") && strings.Contains(text, "has spec.hostNetwork")
