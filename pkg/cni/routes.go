@@ -76,7 +76,8 @@ type hop struct {
 // wanted returns the routes over the interfaces that are there, by destination.
 func (p PodRoutes) wanted(links map[string]int) map[netip.Prefix]hop {
 	out := map[netip.Prefix]hop{}
-	for _, x := range p.Interfaces {
+	byName := func(a, b Routes) int { return compareNames(&a, &b) }
+	for _, x := range slices.SortedFunc(slices.Values(p.Interfaces), byName) {
 		link, ok := links[x.IfName]
 		if !ok {
 			continue
@@ -224,7 +225,8 @@ func newMending(p PodRoutes, ends map[string]netlink.Link) (*mending, error) {
 		if failed != nil && !isNotFound(failed) {
 			err = errors.Join(err, failed)
 		}
-		if failed == nil {
+		// The Pod routes in a VRF by itself, and does not route over a port of a bridge.
+		if failed == nil && link.Attrs().MasterIndex == 0 {
 			m.links[name] = link.Attrs().Index
 		}
 	}
@@ -364,7 +366,10 @@ func hopOf(r netlink.Route) (netip.Prefix, hop) {
 	if !ok || r.Dst == nil {
 		return netip.Prefix{}, hop{}
 	}
-	to, _ := prefixOf(*r.Dst)
+	to, ok := prefixOf(*r.Dst)
+	if !ok || !to.IsValid() { // such as ::ffff:0:0/96, which no network has
+		return netip.Prefix{}, hop{}
+	}
 	return to, hop{r.LinkIndex, gateway.Unmap()}
 }
 

@@ -381,6 +381,26 @@ func TestMendRoutes(t *testing.T) {
 			t.Errorf("without routes: %v; another Pod has %v", missing, have)
 		}
 	})
+	t.Run("an interface of a bridge or VRF", func(t *testing.T) {
+		p := newRoutePod(t, "eth1", "eth2")
+		p.within(func() error {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = "br0"
+			if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+				return err
+			}
+			return netlink.LinkSetMaster(p.link("eth1"), p.link("br0"))
+		})
+		if missing := p.mend(want(t, blue, red), red4); !slices.Equal(missing, []string{"eth1"}) {
+			t.Errorf("without routes: %v, want eth1", missing)
+		}
+	})
+	t.Run("two interfaces in one network, in any order", func(t *testing.T) {
+		p := newRoutePod(t, "eth1", "eth2")
+		again := "eth2 10.50.0.0/24@10.50.0.1"
+		p.mend(want(t, blue, again), blue4, blue6)
+		p.mend(want(t, again, blue), blue4, blue6)
+	})
 	t.Run("the network is deleted", func(t *testing.T) {
 		p := newRoutePod(t, "eth1")
 		p.mend(want(t, blue+" | 10.60.0.0/24"), blue4, blue6, "10.60.0.0/24 via 10.50.0.1 dev eth1 ours")
@@ -480,16 +500,25 @@ func TestMendRoutesOfPod(t *testing.T) {
 func TestRoutesFail(t *testing.T) {
 	r := newRig(t)
 	f := r.withExtras()
+	netns, _ := r.netns()
 	f.before = func(x Extra) {
 		if x.IfName != "eth2" {
 			return
 		}
+		r.eventually("eth1 is whole", func() (whole bool) {
+			within(t, netns, func() {
+				rules, err := netlink.RuleList(netlink.FAMILY_V6) // its last one
+				whole = err == nil && slices.ContainsFunc(rules, func(r netlink.Rule) bool {
+					return r.Src != nil && r.Src.IP.String() == "fd50::2"
+				})
+			})
+			return whole && slices.ContainsFunc(r.node.Attachments(), func(a Attachment) bool { return a.IfName == "eth1" })
+		})
 		link, err := netlink.LinkByName(PortName("web-5d8f7c", "c1", "eth1"))
 		if err != nil || netlink.LinkDel(link) != nil {
 			t.Errorf("remove eth1: %v", err)
 		}
 	}
-	netns, _ := r.netns()
 	_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
 	if err == nil || err.Msg != "add Pod default/web-5d8f7c: add its routes: interfaces eth1 are not there, or down" {
 		t.Errorf("ADD: %v", err)
