@@ -20,7 +20,7 @@ import (
 )
 
 // The routes of further interfaces follow the joins of their networks while the Pod runs. ADD and MendRoutes use the
-// same comparison. It changes only routes that have rtnetlink.RouteProtocol and lead over the gateway of an interface.
+// same comparison. It changes only routes that have podRouteProtocol and lead over the gateway of an interface.
 
 // Routes are the wanted routes of a Pod's interface in a VirtualNetwork, in the main table.
 type Routes struct {
@@ -203,10 +203,14 @@ type mending struct {
 	want   map[netip.Prefix]hop
 }
 
+// podRouteProtocol marks the routes in Pods (rtm_protocol, rtnetlink(7)). The host's routes have another number
+// (hostnet.RouteProtocol): a Pod may be a Node itself, whose agent removes unknown routes with that number.
+const podRouteProtocol netlink.RouteProtocol = 0x75
+
 const (
 	// mendTimeout bounds one request to the kernel.
 	mendTimeout = 5 * time.Second
-	// maxOwnRoutes bounds how many routes with rtnetlink.RouteProtocol are read. A Pod may make any number of them.
+	// maxOwnRoutes bounds how many routes with podRouteProtocol are read. A Pod may make any number of them.
 	maxOwnRoutes = 1 << 14
 )
 
@@ -264,7 +268,7 @@ func (m *mending) run() error {
 // correct corrects the routes of one version of IP. A route of others to the same destination stays, and is used if it
 // has the same metric.
 func (m *mending) correct(family int) error {
-	have, err := m.list(family, rtnetlink.RouteProtocol)
+	have, err := m.list(family, podRouteProtocol)
 	errs := []error{err}
 	there := map[netip.Prefix]bool{}
 	for _, r := range have {
@@ -339,7 +343,7 @@ func (m *mending) put(to netip.Prefix, over hop, request func(*netlink.Route) er
 		return nil
 	}
 	err := request(&netlink.Route{LinkIndex: over.link, Dst: ipNet(to), Gw: over.gateway.AsSlice(),
-		Protocol: rtnetlink.RouteProtocol, Flags: int(netlink.FLAG_ONLINK)})
+		Protocol: podRouteProtocol, Flags: int(netlink.FLAG_ONLINK)})
 	if errors.Is(err, unix.ENETDOWN) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EACCES) {
 		m.down[over.link] = true
 		return nil
@@ -353,7 +357,7 @@ func (m *mending) put(to netip.Prefix, over hop, request func(*netlink.Route) er
 // remove removes a route of ours, and no other route to the destination.
 func (m *mending) remove(to netip.Prefix, over hop, metric int) error {
 	err := m.handle.RouteDel(&netlink.Route{LinkIndex: over.link, Dst: ipNet(to), Gw: over.gateway.AsSlice(),
-		Protocol: rtnetlink.RouteProtocol, Priority: metric})
+		Protocol: podRouteProtocol, Priority: metric})
 	if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove the route to %s: %w", to, err)
 	}

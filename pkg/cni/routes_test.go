@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
-	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
 // routesOf describes an interface: its name, ranges with gateways, a bar, and joined ranges.
@@ -183,7 +182,7 @@ func (p *routePod) route(text string) *netlink.Route {
 		case "onlink":
 			r.Flags = int(netlink.FLAG_ONLINK)
 		case "ours":
-			r.Protocol = rtnetlink.RouteProtocol
+			r.Protocol = podRouteProtocol
 		case "static":
 			r.Protocol = unix.RTPROT_STATIC
 		case "metric":
@@ -222,7 +221,7 @@ func (p *routePod) have() (out []string) {
 			}
 			text := fmt.Sprint(r.Dst, " via ", r.Gw, " dev ", link.Attrs().Name)
 			switch r.Protocol {
-			case rtnetlink.RouteProtocol:
+			case podRouteProtocol:
 				text += " ours"
 			case unix.RTPROT_STATIC:
 				text += " static"

@@ -8,11 +8,11 @@ package hostnet
 import (
 	"net/netip"
 
-	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
+	"github.com/vishvananda/netlink"
 )
 
 // RouteProtocol marks this package's routes (rtm_protocol, rtnetlink(7)). It removes only routes with this number.
-const RouteProtocol = rtnetlink.RouteProtocol
+const RouteProtocol netlink.RouteProtocol = 0x74
 
 // forwardTable is the routing table of Forwarded. forwardPriority is the priority of the rule that leads to it, before
 // the main table's rule.

@@ -1,5 +1,5 @@
 // Package rtnetlink has requests about links that libraries do not make completely: lists that are consistent, and
-// offloads in one request. It also has the number that marks routes of the agent.
+// offloads in one request.
 package rtnetlink
 
 import (
@@ -7,10 +7,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 )
-
-// RouteProtocol marks the agent's routes (rtm_protocol, rtnetlink(7)), on the host and in Pods. The agent removes only
-// routes with this number.
-const RouteProtocol netlink.RouteProtocol = 0x74
 
 // attempts bounds how often a list is asked for that changes each time while it is read.
 const attempts = 20
