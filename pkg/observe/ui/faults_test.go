@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,36 +13,39 @@ import (
 func TestDiagnosis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		open, looks, takes, changes := false, 0, time.Second, 0
+		var open atomic.Bool
+		var looks, changes atomic.Int32
+		var takes atomic.Int64 // the time of a look
+		takes.Store(int64(time.Second))
 		d := NewDiagnosis(func(context.Context) []Fault {
-			looks++
-			time.Sleep(takes) // in the bubble of synctest
+			looks.Add(1)
+			time.Sleep(time.Duration(takes.Load())) // in the bubble of synctest
 			return []Fault{{Contexts: []string{"east"}, Problem: Problem{Reason: "TD011"}}}
-		}, func() bool { return open }, func() { changes++ })
+		}, open.Load, func() { changes.Add(1) })
 		done := make(chan struct{})
 		go func() {
 			d.Run(ctx)
 			close(done)
 		}()
-		after := func(pass time.Duration, wantLooks, wantFaults int) {
+		after := func(pass time.Duration, wantLooks int32, wantFaults int) {
 			t.Helper()
 			time.Sleep(pass)
 			synctest.Wait()
-			if have := len(d.Faults()); looks != wantLooks || have != wantFaults {
-				t.Errorf("%d looks and %d faults, want %d and %d", looks, have, wantLooks, wantFaults)
+			if have := len(d.Faults()); looks.Load() != wantLooks || have != wantFaults {
+				t.Errorf("%d looks and %d faults, want %d and %d", looks.Load(), have, wantLooks, wantFaults)
 			}
 		}
 		after(time.Minute, 0, 0)
-		if changes != 0 {
-			t.Errorf("%d changes while no page is open, want none", changes)
+		if n := changes.Load(); n != 0 {
+			t.Errorf("%d changes while no page is open, want none", n)
 		}
-		open = true
+		open.Store(true)
 		after(2500*time.Millisecond, 1, 1)
 		after(11*time.Second, 2, 1)
-		takes = 10 * time.Second
+		takes.Store(int64(10 * time.Second))
 		after(11*time.Second, 3, 1)
 		after(50*time.Second, 4, 1)
-		open = false
+		open.Store(false)
 		after(15*time.Second, 4, 0)
 		stop()
 		<-done
