@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -32,7 +33,8 @@ const (
 )
 
 // NewDiagnosis returns a Diagnosis. The function look returns the faults that there are now, the cause before its
-// effects. The function open reports whether a page is open, and changed is called after each look.
+// effects. The function open reports whether a page is open, and changed is called after a look that found other
+// faults than the one before.
 func NewDiagnosis(look func(context.Context) []Fault, open func() bool, changed func()) *Diagnosis {
 	return &Diagnosis{look: look, open: open, changed: changed}
 }
@@ -80,7 +82,9 @@ func (d *Diagnosis) wait(ctx context.Context, pause time.Duration) bool {
 
 func (d *Diagnosis) set(faults []Fault) {
 	d.mu.Lock()
-	changed := len(faults)+len(d.faults) > 0
+	changed := !slices.EqualFunc(faults, d.faults, func(a, b Fault) bool {
+		return a.Problem == b.Problem && slices.Equal(a.Contexts, b.Contexts)
+	})
 	d.faults = faults
 	d.mu.Unlock()
 	if changed {

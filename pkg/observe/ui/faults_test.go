@@ -42,6 +42,9 @@ func TestDiagnosis(t *testing.T) {
 		open.Store(true)
 		after(2500*time.Millisecond, 1, 1)
 		after(11*time.Second, 2, 1)
+		if n := changes.Load(); n != 1 {
+			t.Errorf("%d changes after two looks with the same fault, want 1", n)
+		}
 		takes.Store(int64(10 * time.Second))
 		after(11*time.Second, 3, 1)
 		after(50*time.Second, 4, 1)
