@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -120,8 +119,7 @@ spec: {priority: 5, appliedTo: [{group: missing}], ingress: [{action: Allow}]}
 			"-f", "-")
 	}
 	t.Cleanup(func() { // a failed step must not stop the others; most often the table is gone
-		_ = exec.Command("nsenter", "--net=/run/netns/"+world.Lab.Name()+"-router", "nft", "delete", "table", "ip",
-			"e2e-diagnose").Run()
+		_, _ = world.Lab.RouterExec(context.WithoutCancel(t.Context()), "", "nft", "delete", "table", "ip", "e2e-diagnose")
 	})
 	open := func() { onRouter(t, "", "nft", "delete", "table", "ip", "e2e-diagnose") }
 	firewall(fmt.Sprintf("ip saddr %s ip daddr %s udp dport 6081 drop", east.InternalIP(), west.InternalIP()))
