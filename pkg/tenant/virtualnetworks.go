@@ -114,12 +114,19 @@ func subnetsOf(n *contrailv4.VirtualNetwork, object problem.Object, ps *problem.
 	return out
 }
 
+// MaxZone is the highest zone of connection tracking of a network with addresses that other networks have, too. Higher
+// zones have other purposes (package datapath).
+const MaxZone = 32000
+
 // LeaseFacts is the content of a SubnetLease, by its name, which is the UID of the Subnet.
 type LeaseFacts struct {
 	Subnet, Network derive.Object
 	Range           Range
 	Ending          bool         // no further Pod gets an address
 	Nodes           []NodeBlocks // in the order of their names
+	// Zone is the zone of connection tracking that only the network uses. 0 means that its addresses are unique in the
+	// cluster.
+	Zone uint16
 	// ResourceVersion is the version of the object.
 	ResourceVersion string
 }
@@ -141,6 +148,9 @@ func LeaseFactsOf(l *tombolov1alpha1.SubnetLease) LeaseFacts {
 		Subnet:  derive.Object{Namespace: l.Spec.Subnet.Namespace, Name: l.Spec.Subnet.Name},
 		Network: derive.Object{Namespace: l.Spec.VirtualNetwork.Namespace, Name: l.Spec.VirtualNetwork.Name},
 		Range:   Range{cidr, gateway}, Ending: l.Spec.Ending, ResourceVersion: l.ResourceVersion,
+	}
+	if l.Spec.Zone > 0 && l.Spec.Zone <= MaxZone {
+		f.Zone = uint16(l.Spec.Zone)
 	}
 	for _, n := range l.Spec.Nodes {
 		blocks := NodeBlocks{Node: n.Node, Claim: n.Claim}
@@ -166,6 +176,9 @@ type VirtualNetwork struct {
 	Joined, Far []netip.Prefix
 	// Own is set if it may be the network of first interfaces.
 	Own bool
+	// Zone is the zone of connection tracking that only this network uses. Its addresses may also exist in other networks,
+	// so it is joined with none, and no first interfaces are in it. 0 means that its addresses are unique in the cluster.
+	Zone uint16
 }
 
 // virtualTables make the networks of VirtualNetworks.
@@ -272,6 +285,9 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r),
 				Own: f.Own}
 			tables.join(&out.Place, n, r)
+			for _, l := range out.Leases {
+				out.Zone = max(out.Zone, l.Zone)
+			}
 			out.Joined, out.Far = tables.JoinedRanges(name, r)
 			return out, nil
 		}, derive.KeysOf(t.Networks))

@@ -97,6 +97,12 @@ type SubnetLeaseSpec struct {
 	// Pod gets one.
 	// +optional
 	Ending bool `json:"ending,omitempty"`
+	// Zone is the zone of connection tracking that only this network uses, from 1 to 32000. Its addresses may also exist in
+	// other networks, so no router joins it. With 0 the addresses are unique in the cluster.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=32000
+	Zone int32 `json:"zone,omitempty"`
 	// Nodes have blocks of the Subnet, in the order of their names.
 	// +optional
 	Nodes []NodeBlocks `json:"nodes,omitempty"`
