@@ -486,7 +486,8 @@ func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.O
 		out[policy.Egress] = s.in.Virtual.BlockAt(c.From).Network
 		return out
 	}
-	if pod, ok := s.pods[1][zoneAddr{0, c.From}]; ok && pod.first && c.left { // its Node may not have read the block yet, or any more
+	// The Node of this Pod may not have read the block yet, or any more.
+	if pod, ok := s.pods[1][zoneAddr{0, c.From}]; ok && pod.first && c.left {
 		out[policy.Egress] = pod.network
 		return out
 	}

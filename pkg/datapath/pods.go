@@ -10,7 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// claims are the Pod's addresses and its port. The zone is that of its network, if the network is separate.
+// claims are the Pod's addresses and its port. zone is the zone of its network, if the network is
+// separate.
 func (pod Pod) claims(zone uint16) []claim {
 	out := routes(pod.IPs)
 	for i := range out {

@@ -85,8 +85,8 @@ type FurtherAddress struct {
 // all others.
 const maxFurther = 16384
 
-// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address and network. If an address occurs twice in a
-// network, the first entry is used.
+// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address and network. If an address occurs twice in
+// a network, the first entry is used.
 func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
