@@ -36,6 +36,7 @@ type networkObjects struct {
 	others     *derive.Source[derive.Object, bool]               // NetworkAttachmentDefinitions of other plugins
 	shown      *derive.Source[derive.Object, shownStatus]        // of Pods of this Node that request networks
 	copies     namespaceCopies
+	separate   *separateNetworks
 	routes     routeTables
 }
 

@@ -125,9 +125,12 @@ func zoneOf(protocol, rest string) (uint16, bool) {
 	if zone == uint64(mainZone) {
 		return 0, true
 	}
-	ours := mark>>markSource.First&(1<<markSource.Width-1) != 0 && !strings.EqualFold(protocol, "sctp")
+	ours := HasSource(uint32(mark)) && !strings.EqualFold(protocol, "sctp")
 	return uint16(zone), ours && zone > 0 && zone <= tenant.MaxZone
 }
+
+// HasSource reports whether a mark has the source of a packet, as all marks of our connections have.
+func HasSource(mark uint32) bool { return mark>>markSource.First&(1<<markSource.Width-1) != 0 }
 
 // tuple reads a tuple such as "orig=(src=10.0.0.1,...)". It returns the text in the parentheses, and the text after it.
 // The caller gives the beginning of the tuple, up to the opening parenthesis.
