@@ -43,7 +43,7 @@ type connectionEnds struct {
 	list   func() ([]ended.Connection, error)
 	poll   func(context.Context) (map[connectionKey]bool, error) // of a datapath that reports no ends: what it tracks
 	count  func() error                                          // has the kernel count packets and bytes
-	// separate reports whether this Node has Pods in separate networks; nil if there are none.
+	// separate reports whether this Node has Pods in separate networks; nil without such networks.
 	separate func() bool
 	log      *slog.Logger
 	change   chan struct{} // has an entry if wanted has changed

@@ -107,13 +107,13 @@ func TestConnectionEnds(t *testing.T) {
 		if namespace.Load() == 0 {
 			return nil, nil
 		}
-		return ended.Tracked(datapath.ServiceZone, int(namespace.Load()))
+		return ended.Tracked(allZones, int(namespace.Load()))
 	}
 	o.ends.count = func() error { return nil }
 	o.ends.listen = func() (endReader, error) {
 		ns := <-made
 		namespace.Store(int64(ns))
-		events, err := ended.Listen(datapath.ServiceZone, int(ns))
+		events, err := ended.Listen(allZones, int(ns))
 		listening <- struct{}{}
 		return events, err
 	}
@@ -381,7 +381,7 @@ func TestBirthOf(t *testing.T) {
 			for _, ms := range row.births {
 				r := seenReport{Report: datapath.Report{Headers: datapath.Headers{Src: client, Dst: server, Protocol: 6,
 					SrcPort: row.port, DstPort: row.port}}}
-				e.began(r, &record.Record{Time: at(ms)})
+				e.began(r, 0, &record.Record{Time: at(ms)})
 			}
 			for i, ms := range row.ends {
 				c := ended.Connection{Protocol: 6, Client: netip.AddrPortFrom(client, row.port),
@@ -412,7 +412,7 @@ func TestBirthsBounded(t *testing.T) {
 	}
 	const more = 1000
 	for i := range maxBirths + more {
-		e.began(report(i), &record.Record{})
+		e.began(report(i), 0, &record.Record{})
 		if i > 0 && i < maxBirths/2 { // short ones do not shorten the memory of the others
 			r := report(i)
 			e.birthOf(endedAt{ended.Connection{Protocol: 17, Client: netip.AddrPortFrom(r.Src, r.SrcPort),
@@ -423,13 +423,12 @@ func TestBirthsBounded(t *testing.T) {
 		t.Errorf("%d of %d births are kept", have, maxBirths/2+more+1)
 	}
 	for i := range maxBirths + more {
-		e.began(report(1<<20+i), &record.Record{})
+		e.began(report(1<<20+i), 0, &record.Record{})
 	}
 	if n := len(e.births); n > maxBirths || n < maxBirths-birthsRoom || len(e.order) != n {
 		t.Errorf("%d births are kept, want nearly %d", n, maxBirths)
 	}
-	if r := report(0); e.births[connectionKey{17, netip.AddrPortFrom(r.Src, r.SrcPort),
-		netip.AddrPortFrom(r.Dst, 53)}] != nil {
+	if r := report(0); e.births[keyOfPacket(r.Headers, 0)] != nil {
 		t.Error("an old birth is kept")
 	}
 	e.take(make([]ended.Connection, maxEnds+7), 1, time.Now())
@@ -463,7 +462,7 @@ func TestAbsent(t *testing.T) {
 	began := func(protocol uint8, from, to uint16, ago time.Duration) {
 		r := datapath.Report{Headers: datapath.Headers{Src: netip.MustParseAddr("10.0.0.1"), SrcPort: from,
 			Dst: netip.MustParseAddr("10.0.0.2"), DstPort: to, Protocol: protocol}}
-		o.ends.began(seenReport{Report: r}, &record.Record{Time: at.Add(-ago), From: record.End{Port: from}})
+		o.ends.began(seenReport{Report: r}, 0, &record.Record{Time: at.Add(-ago), From: record.End{Port: from}})
 	}
 	began(6, 1, 8080, time.Minute)          // in the list
 	began(6, 2, 8080, time.Minute)          // ended

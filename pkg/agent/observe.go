@@ -59,7 +59,7 @@ type observer struct {
 	flows   *flowsync.Syncer
 	log     *slog.Logger
 	history *record.History
-	queue   *sharedQueue[sender, seenReport]
+	queue   *sharedQueue[networkAddr, seenReport]
 	lost    atomic.Uint64 // reports that found the queue full
 	ends    *connectionEnds
 	export  *flowExport            // nil if no collector gets records
@@ -72,7 +72,7 @@ type observer struct {
 	// Only run uses these.
 	folded   map[foldKey]*folded
 	rules    ruleNames
-	senders  map[sender]int // reports in this second
+	senders  map[networkAddr]int // reports in this second
 	isolated map[isolatedKey]isolatedPolicies
 	meters   map[uint32]uint64 // packets that the meters of reports have dropped
 }
@@ -95,13 +95,13 @@ type seenReport struct {
 	at time.Time
 }
 
-// sender is an address in a network of tenants, or in the default network.
-type sender struct {
+// networkAddr is an address in a network of tenants, or in the default network.
+type networkAddr struct {
 	ip      netip.Addr
 	network tenant.ID
 }
 
-func senderOf(r datapath.Report) sender { return sender{r.Src, r.Network} }
+func senderOf(r datapath.Report) networkAddr { return networkAddr{r.Src, r.Network} }
 
 // foldKey is the part that equal drops have in common. It has no port of the client, since a client that tries again
 // takes another port.
@@ -137,14 +137,14 @@ func newObserver(c config.Config, t *tables, why *whyAnswers, flows *flowsync.Sy
 		config: c.Observe, tables: t, why: why, flows: flows, log: log,
 		history: record.NewHistory(c.Observe.HistoryMiB << 20),
 		ends:    newConnectionEnds(c.OVSDatapathType, log),
-		queue:   newSharedQueue[sender, seenReport](reportQueue), folded: map[foldKey]*folded{},
+		queue:   newSharedQueue[networkAddr, seenReport](reportQueue), folded: map[foldKey]*folded{},
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tombolo_dropped_packets_total",
 			Help: "Packets that the switch has dropped or refused and that are recorded, by the reason of the record. Packets " +
 				"whose copies were lost have the reason unrecorded.",
 		}, []string{"reason"}),
 		rules:   ruleNames{tables: t, cookie: flows.Cookie},
-		senders: map[sender]int{}, isolated: map[isolatedKey]isolatedPolicies{},
+		senders: map[networkAddr]int{}, isolated: map[isolatedKey]isolatedPolicies{},
 	}
 }
 

@@ -1,14 +1,16 @@
 package agent
 
 import (
+	"net/netip"
 	"sync"
 
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // separateNetworks are the VirtualNetworks whose addresses other networks may have, too. Each has a zone of connection
-// tracking. Any goroutine may call the methods. Without feature gate TenantNetworks it is nil, and there are none.
+// tracking. Any goroutine may call the methods. It is nil without feature gate TenantNetworks.
 type separateNetworks struct {
 	mu       sync.Mutex
 	zones    map[derive.Object]uint16
@@ -81,6 +83,15 @@ func (s *separateNetworks) inZone(zone uint16) derive.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byZone[zone]
+}
+
+// with returns the Pod of this Node that has an address in the network of a packet, given the network's number. Networks that
+// are not separate count as one.
+func (s *separateNetworks) with(p *progress, ip netip.Addr, id tenant.ID) (datapath.Pod, bool) {
+	separate := s.numbered(id)
+	return p.podWith(ip, func(network derive.Object) bool {
+		return network == separate || separate == derive.Object{} && s.zoneOf(network) == 0
+	})
 }
 
 // all returns the separate networks.

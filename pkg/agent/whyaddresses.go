@@ -233,10 +233,12 @@ func (a *whyAddresses) further(network derive.Object, ip netip.Addr) (policy.Occ
 	v := a.tables.policies.Virtual
 	who, occupied := v.PodAt(ip)
 	block := v.BlockAt(ip)
-	if separate := a.isSeparate(network); separate && who.Network != network || !separate && a.isSeparate(who.Network) {
+	separate := a.isSeparate(network)
+	is := func(found derive.Object) bool { return found == network || !separate && !a.isSeparate(found) }
+	if !is(who.Network) {
 		who, occupied = policy.Occupant{}, false
 	}
-	if separate := a.isSeparate(network); separate && block.Network != network || !separate && a.isSeparate(block.Network) {
+	if !is(block.Network) {
 		block = policy.NodeBlock{}
 	}
 	return who, occupied, block

@@ -235,8 +235,8 @@ func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 		e := a.addresses.endAt(ip)
 		e.given = true
 		if !r.IsSingleIP() {
-			e.note = fmt.Sprintf("%s: "+judgedFor+"%s; rules about a part of %s may decide otherwise about other addresses", field,
-				ip, r.Masked())
+			e.note = fmt.Sprintf("%s: "+judgedFor+"%s; rules about a part of %s may decide otherwise about other addresses",
+				field, ip, r.Masked())
 		}
 		return whyEnds{e}, nil
 	}

@@ -70,8 +70,8 @@ type TrackedHeaders struct {
 	Zone uint16
 }
 
-// TrackedConnection reads a connection with ports from a line of dpctl/dump-conntrack. It is in the main zone, or in the
-// zone of a network. The headers are of the client's packets behind the Service.
+// TrackedConnection reads a connection with ports from a line of dpctl/dump-conntrack. The connection is in the main
+// zone, or in the zone of a network. The headers are of the client's packets behind the Service.
 func TrackedConnection(line string) (TrackedHeaders, bool) {
 	word, _, _ := strings.Cut(line, ",")
 	_, rest, ok1 := tuple(line, "orig=(")

@@ -78,12 +78,13 @@ udp,orig=(
 	}
 }
 
-// TestTrackedConnection reads connections of the main zone and of zones of networks. On the userspace datapath SCTP has a
-// zone for each port.
+// TestTrackedConnection reads connections of the main zone and of zones of networks. On the userspace datapath SCTP has
+// a zone for each port.
 func TestTrackedConnection(t *testing.T) {
 	const ends = "orig=(src=10.50.0.2,dst=10.50.0.3,sport=40000,dport=80),reply=(src=10.50.0.3,dst=10.50.0.2,sport=80," +
 		"dport=40000)"
-	const icmp = "orig=(src=10.50.0.2,dst=10.50.0.3,id=1,type=8,code=0),reply=(src=10.50.0.3,dst=10.50.0.2,id=1,type=0,code=0)"
+	const icmp = "orig=(src=10.50.0.2,dst=10.50.0.3,id=1,type=8,code=0),reply=(src=10.50.0.3,dst=10.50.0.2,id=1,type=0," +
+		"code=0)"
 	for _, test := range []struct {
 		line       string
 		zone       uint16

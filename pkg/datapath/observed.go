@@ -115,8 +115,8 @@ type Report struct {
 	EgressRule, IngressRule uint32
 	FromPod                 bool // by the port that it came in
 	Way                     uint16
-	// Network is the number of the network of tenants that the packet is in, and 0 for the default network. The report of a
-	// connection without a copy of its first packet lacks it.
+	// Network is the number of the network of tenants that the packet is in, and 0 for the default network. The report of
+	// a connection without a copy of its first packet lacks it.
 	Network tenant.ID
 }
 

@@ -64,8 +64,8 @@ const (
 	readBuffer   = 4 << 20 // some 5,000 events
 )
 
-// Listen begins to read the ends of connections of zones. The kernel filters by the zone, so the host's connections cost
-// the reader nothing. namespace is an open network namespace, or 0 for the thread's own one.
+// Listen begins to read the ends of connections of zones. The kernel filters by the zone, so the host's connections
+// cost the reader nothing. namespace is an open network namespace, or 0 for the thread's own one.
 func Listen(zones Zones, namespace int) (*Events, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: namespace})
 	if err != nil {
