@@ -43,8 +43,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/service"
-	"github.com/tombolo-net/tombolo/pkg/watch"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 // Options are the parameters of the agent's process.

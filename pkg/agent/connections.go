@@ -59,7 +59,9 @@ func (r *connectionReader) read(ctx context.Context, each func(line string)) err
 }
 
 // readAll reads the connections of all zones.
-func (r *connectionReader) readAll(ctx context.Context, each func(line string)) error { return r.ask(ctx, each, true) }
+func (r *connectionReader) readAll(ctx context.Context, each func(line string)) error {
+	return r.ask(ctx, each, true)
+}
 
 // ask has a list made. Readers of some zones get a list of all zones, too, if another reader needs it.
 func (r *connectionReader) ask(ctx context.Context, each func(line string), all bool) error {

@@ -28,8 +28,8 @@ import (
 // policies judge the next packet of such an association again. If they allow it, the association goes on.
 type zoneFlusher struct {
 	switches zoneSwitch
-	ready    func() bool                       // the networks are known
-	inUse    func() map[uint16]string          // the zones of this Node's Pods, with their networks
+	ready    func() bool                        // the networks are known
+	inUse    func() map[uint16]string           // the zones of this Node's Pods, with their networks
 	zoneOf   func(virtualNetwork string) uint16 // 0 if the network is not separate
 	log      *slog.Logger
 	wake     chan struct{}
