@@ -49,6 +49,7 @@ type Recheck struct {
 	Direction policy.Direction
 	Rule      uint32     // of RuleGone and RuleOfOthers
 	Addr      netip.Addr // of all but RuleGone
+	Zone      uint16     // of the separate network that Addr is in, or 0
 	Identity  uint32     // of Relabelled
 }
 
@@ -66,7 +67,8 @@ const (
 // Compare makes a Recheck the key of a table.
 func (c Recheck) Compare(o Recheck) int {
 	return cmp.Or(cmp.Compare(c.Why, o.Why), cmp.Compare(c.Direction, o.Direction),
-		cmp.Compare(c.Rule, o.Rule), c.Addr.Compare(o.Addr), cmp.Compare(c.Identity, o.Identity))
+		cmp.Compare(c.Rule, o.Rule), c.Addr.Compare(o.Addr), cmp.Compare(c.Identity, o.Identity),
+		cmp.Compare(c.Zone, o.Zone))
 }
 
 var whys = [...]string{
@@ -74,18 +76,23 @@ var whys = [...]string{
 }
 
 // String returns text such as "egress rule-gone 77", "ingress not-judged 10.0.0.7", "egress relabelled 10.0.0.7 was 5",
-// "ingress rule-of-others 10.0.0.7 has 77".
+// "ingress rule-of-others 10.0.0.7 has 77", "ingress not-judged 10.50.0.7 in zone 17".
 func (c Recheck) String() string {
 	text := fmt.Sprintf("%s %s ", c.Direction, whys[c.Why])
-	switch c.Why {
-	case RuleGone:
+	if c.Why == RuleGone {
 		return text + fmt.Sprint(c.Rule)
-	case Relabelled:
-		return text + fmt.Sprintf("%s was %d", c.Addr, c.Identity)
-	case RuleOfOthers:
-		return text + fmt.Sprintf("%s has %d", c.Addr, c.Rule)
 	}
-	return text + c.Addr.String()
+	text += c.Addr.String()
+	if c.Zone != 0 {
+		text += fmt.Sprintf(" in zone %d", c.Zone)
+	}
+	switch c.Why {
+	case Relabelled:
+		text += fmt.Sprintf(" was %d", c.Identity)
+	case RuleOfOthers:
+		text += fmt.Sprintf(" has %d", c.Rule)
+	}
+	return text
 }
 
 // KnownConnections has the tables that judge known connections again.
@@ -94,7 +101,13 @@ type KnownConnections struct {
 	locals   *derive.Table[derive.Name, local]
 	rechecks *derive.Source[Recheck, bool]
 	flows    *derive.Table[Recheck, flow.Entries]
-	places   *derive.Table[derive.Object, tenant.Place] // of VirtualNetworks and Namespaces; nil without any
+	places   *derive.Table[derive.Object, networkPlace] // of VirtualNetworks and Namespaces; nil without any
+}
+
+// networkPlace is the network of a VirtualNetwork, or of a Namespace.
+type networkPlace struct {
+	tenant.Place
+	Zone uint16 // of a separate network
 }
 
 func newKnownConnections(e *derive.Engine, p *Policies) *KnownConnections {
@@ -104,15 +117,24 @@ func newKnownConnections(e *derive.Engine, p *Policies) *KnownConnections {
 	k.locals = derive.NewTable(e, "local-pods", k.localOf, derive.KeysOf(p.base.Pods))
 	if networks := p.base.Networks; networks != nil {
 		k.places = derive.NewTable(e, "places-of-connections",
-			func(name derive.Object, r *derive.Reader) (tenant.Place, []problem.Problem) {
+			func(name derive.Object, r *derive.Reader) (networkPlace, []problem.Problem) {
 				if name.Namespace == "" {
-					return p.tenants.placeOf(r, name.Name), nil
+					return networkPlace{Place: p.tenants.placeOf(r, name.Name)}, nil
 				}
 				n, _ := derive.Get(r, networks, name)
-				return n.Place, nil
+				return networkPlace{n.Place, n.Zone}, nil
 			}, derive.KeysOf(networks), derive.KeysOf(p.base.Places))
 	}
 	return k
+}
+
+// zoneOf returns the zone of a separate network, and 0 for all other networks. Call it between two passes.
+func (k *KnownConnections) zoneOf(network derive.Object) uint16 {
+	if k.places == nil || network == (derive.Object{}) {
+		return 0
+	}
+	place, _ := k.places.Get(network)
+	return place.Zone
 }
 
 // recheckFlows send packets of known connections to table Again.
@@ -127,6 +149,12 @@ func (k *KnownConnections) recheckFlows(c Recheck, r *derive.Reader) (e flow.Ent
 	d := directions[c.Direction]
 	both := func(label ...flow.Cond) { // of the connections from (Egress) or to the address
 		there, back := flow.IPSrc(host(c.Addr)), flow.IPDst(host(c.Addr))
+		switch {
+		case c.Zone != 0:
+			label = append(label, inZone.Is(separate(c.Zone)))
+		case k.policies.tenants.entersSeparate(r):
+			label = append(label, isSeparate.Is(0))
+		}
 		if c.Direction == policy.Ingress {
 			there, back = back, there
 		}
@@ -153,10 +181,10 @@ func (k *KnownConnections) recheckFlows(c Recheck, r *derive.Reader) (e flow.Ent
 	return e, nil
 }
 
-// again are the flows of table Again, for a version of IP.
-func again(ip flow.Cond) []flow.Flow {
+// again returns the flows of table Again, for a version of IP.
+func (t tracking) again(ip flow.Cond) []flow.Flow {
 	pend := func(table ofp.Table) ofp.Action {
-		return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: table, Exec: flow.Do(
+		return t.ct(ofp.CT{Flags: ofp.CTCommit, Table: table, Exec: flow.Do(
 			flow.Load(markPending, 1), flow.Load(labelIngress, 0), flow.Load(labelEgress, 0),
 			flow.Load(labelSender, 0), flow.Load(labelReceiver, 0), flow.Load(markUnanswered, 0))})
 	}
@@ -164,17 +192,14 @@ func again(ip flow.Cond) []flow.Flow {
 	var flows []flow.Flow
 	for n := range uint64(maxUnanswered) {
 		count := flow.Do(
-			flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: Route, Exec: flow.Do(flow.Load(markUnanswered, n+1))}))
+			t.ct(ofp.CT{Flags: ofp.CTCommit, Table: Route, Exec: flow.Do(flow.Load(markUnanswered, n+1))}))
 		for _, protocol := range []flow.Cond{flow.TCP(), flow.SCTP()} {
-			flows = append(flows,
-				flow.Flow{Table: Again, Priority: high, Match: flow.All(ip, protocol, reply, markUnanswered.Is(n)), Actions: count})
+			flows = append(flows, t.flow(Again, high, count, ip, protocol, reply, markUnanswered.Is(n)))
 		}
 	}
-	return append(flows, []flow.Flow{
-		{Table: Again, Priority: normal, Match: flow.All(ip, reply), Actions: flow.Do(pend(ofp.CTNoTable))},
-		{Table: Again, Priority: normal, Match: flow.All(ip, flow.CTState("-rpl+trk")),
-			Actions: flow.Do(flow.Load(committed, 1), pend(Egress))},
-	}...)
+	return append(flows,
+		t.flow(Again, normal, flow.Do(pend(ofp.CTNoTable)), ip, reply),
+		t.flow(Again, normal, flow.Do(flow.Load(committed, 1), pend(Egress)), ip, flow.CTState("-rpl+trk")))
 }
 
 // Recheck starts to judge these known connections again, and stops for all others. Any goroutine may call it.
@@ -192,9 +217,9 @@ func (k *KnownConnections) Watch(changed func()) {
 	p.numbers.rules.Watch(func([]derive.Change[policy.RuleKey, uint32]) { changed() })
 	p.judged.Watch(func([]derive.Change[policy.Identity, flow.Entries]) { changed() })
 	p.addresses.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
-	p.further.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
+	p.further.Watch(func([]derive.Change[policy.FurtherAddr, flow.Entries]) { changed() })
 	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed() })
-	p.blocks.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed() })
+	p.blocks.Watch(func([]derive.Change[policy.Block, flow.Entries]) { changed() })
 	k.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed() })
 	p.in.Newcomers.Watch(func(list []derive.Change[policy.SenderKey, policy.Newcomer]) {
@@ -265,8 +290,9 @@ func (l *Look) Rechecks() ([]Recheck, bool) {
 
 // tracked is a connection that was established, or may be, and is not pending.
 type tracked struct {
-	policy.Connection      // to the endpoint
-	service           bool // it was made to another address
+	policy.Connection        // to the endpoint
+	zone              uint16 // of a separate network, or 0
+	service           bool   // it was made to another address
 	// first is set if the client is a Pod of another Node whose own network is a VirtualNetwork. left is set if the client
 	// is such a Pod of this Node, and the connection would leave the network.
 	first, left bool
@@ -298,8 +324,11 @@ func trackedOf(line string) (c tracked, ok bool) {
 			}
 		}
 	}
-	if zone != uint64(mainZone) || mark>>markPending.First&1 == 1 {
+	if zone != uint64(mainZone) && (zone == 0 || zone > tenant.MaxZone) || mark>>markPending.First&1 == 1 {
 		return c, false
+	}
+	if zone != uint64(mainZone) {
+		c.zone = uint16(zone)
 	}
 	has := func(b flow.Bits) bool { return mark>>b.First&1 == 1 }
 	c.first = mark>>markSource.First&(1<<markSource.Width-1) == fromFirst
@@ -347,6 +376,7 @@ func messageOf(tuple string) uint16 {
 type local struct {
 	pod      derive.Object
 	network  derive.Object // the VirtualNetwork of the port, or zero
+	zone     uint16        // of the network, if it is separate
 	first    bool          // it is the Pod's own network
 	place    tenant.Place  // of the port
 	ips      []netip.Addr
@@ -360,7 +390,7 @@ func (k *KnownConnections) localOf(port derive.Name, r *derive.Reader) (l local,
 	p := k.policies
 	pod, _ := derive.Get(r, p.base.Pods, port)
 	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs, network: pod.Network,
-		first: pod.First, place: p.tenants.placeAt(r, pod)}
+		zone: p.base.zoneOf(r, pod.Network), first: pod.First, place: p.tenants.placeAt(r, pod)}
 	attached, _ := derive.Get(r, p.in.Attached, port)
 	i := attached.Identity
 	if i == "" {
@@ -379,11 +409,18 @@ func (k *KnownConnections) localOf(port derive.Name, r *derive.Reader) (l local,
 // policySnapshot is the state that known connections are compared with.
 type policySnapshot struct {
 	in    *policy.Tables
-	rules map[uint32]bool         // numbers of rules, and the number for connections without a rule
-	of    map[applicable]bool     // numbers of rules that are applied to these Pods
-	pods  [2]map[netip.Addr]local // by their addresses on first interfaces, and on further ones
+	rules map[uint32]bool          // numbers of rules, and the number for connections without a rule
+	of    map[applicable]bool      // numbers of rules that are applied to these Pods
+	pods  [2]map[zoneAddr]local    // by their addresses on first interfaces, and on further ones
+	zones map[uint16]derive.Object // separate networks
 	// placeOf returns the network of a VirtualNetwork, or of a Namespace.
 	placeOf func(derive.Object) tenant.Place
+}
+
+// zoneAddr is an address in a separate network with a zone, or in all other networks, which have zone 0 here.
+type zoneAddr struct {
+	zone uint16
+	netip.Addr
 }
 
 // applicable is a number of a rule with Pods that the rule is applied to.
@@ -395,12 +432,13 @@ type applicable struct {
 func (k *KnownConnections) snapshot() policySnapshot {
 	p := k.policies
 	s := policySnapshot{in: p.in, rules: map[uint32]bool{}, of: map[applicable]bool{},
-		pods: [2]map[netip.Addr]local{{}, {}}}
-	s.placeOf = func(network derive.Object) (out tenant.Place) {
-		if k.places != nil {
-			out, _ = k.places.Get(network)
+		pods: [2]map[zoneAddr]local{{}, {}}, zones: map[uint16]derive.Object{}}
+	s.placeOf = func(network derive.Object) tenant.Place {
+		if k.places == nil {
+			return tenant.Place{}
 		}
-		return out
+		out, _ := k.places.Get(network)
+		return out.Place
 	}
 	for _, row := range p.numbers.rules.All() {
 		if row.Value == 0 {
@@ -413,12 +451,16 @@ func (k *KnownConnections) snapshot() policySnapshot {
 		}
 	}
 	for _, row := range k.locals.All() {
-		for _, ip := range row.Value.ips {
-			s.pods[furtherIf(row.Value.network)][ip] = row.Value
+		l := row.Value
+		for _, ip := range l.ips {
+			s.pods[furtherIf(l.network)][zoneAddr{l.zone, ip}] = l
 		}
-		for d, n := range row.Value.defaults {
+		if l.zone != 0 {
+			s.zones[l.zone] = l.network
+		}
+		for d, n := range l.defaults {
 			s.rules[n] = true
-			s.of[applicable{subject{row.Value.identity, policy.Direction(d)}, n}] = true
+			s.of[applicable{subject{l.identity, policy.Direction(d)}, n}] = true
 		}
 	}
 	return s
@@ -437,18 +479,22 @@ func furtherIf(network derive.Object) int {
 // the other end is an address that it reaches there. If the client's own network is a VirtualNetwork, a connection to a
 // Service may leave this network.
 func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.Object) {
+	if c.zone != 0 { // no other network is joined with it
+		return [2]derive.Object{s.zones[c.zone], s.zones[c.zone]}
+	}
 	if c.first { // a client of another Node
 		out[policy.Egress] = s.in.Virtual.BlockAt(c.From).Network
 		return out
 	}
-	if pod, ok := s.pods[1][c.From]; ok && pod.first && c.left { // its Node may not have read the block yet, or any more
+	// The Node of this Pod may not have read the block yet, or any more.
+	if pod, ok := s.pods[1][zoneAddr{0, c.From}]; ok && pod.first && c.left {
 		out[policy.Egress] = pod.network
 		return out
 	}
 	for d, own := range ends {
 		other := ends[1-d]
 		block := s.in.Virtual.BlockAt(other).Network
-		if pod, ok := s.pods[1][own]; ok {
+		if pod, ok := s.pods[1][zoneAddr{0, own}]; ok {
 			if block != (derive.Object{}) && pod.place.Meets(s.placeOf(block)) {
 				out[d], out[1-d] = pod.network, block
 				return out
@@ -459,7 +505,7 @@ func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.O
 				return out
 			}
 		}
-		if pod, ok := s.pods[0][own]; ok && block != (derive.Object{}) && pod.place.Isolated() &&
+		if pod, ok := s.pods[0][zoneAddr{0, own}]; ok && block != (derive.Object{}) && pod.place.Isolated() &&
 			pod.place.Meets(s.placeOf(block)) {
 			out[1-d] = block
 			return out
@@ -471,10 +517,13 @@ func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.O
 // recheck determines whether and why a connection has to be judged again.
 func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 	ends := [2]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From}
+	if _, known := s.zones[c.zone]; c.zone != 0 && !known {
+		return // of a network that has no Pods here
+	}
 	c.Networks = s.networks(c, ends)
 	var at [2]local // Pods of this Node
 	for d, ip := range ends {
-		at[d] = s.pods[furtherIf(c.Networks[d])][ip]
+		at[d] = s.pods[furtherIf(c.Networks[d])][zoneAddr{c.zone, ip}]
 	}
 	if at[0].pod == at[1].pod && at[0].identity != 0 {
 		return // a Pod may reach itself
@@ -487,12 +536,12 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 		}
 		switch rule := c.rules[d]; {
 		case rule == 0:
-			found(Recheck{Why: NotJudged, Direction: d, Addr: own})
+			found(Recheck{Why: NotJudged, Direction: d, Addr: own, Zone: c.zone})
 		case rule == alwaysAllowed || rule&keepRule != 0:
 		case !s.rules[rule]:
 			found(Recheck{Why: RuleGone, Direction: d, Rule: rule})
 		case c.ends[d] == pod.identity && !s.of[applicable{subject{pod.identity, d}, rule}]:
-			found(Recheck{Why: RuleOfOthers, Direction: d, Addr: own, Rule: rule})
+			found(Recheck{Why: RuleOfOthers, Direction: d, Addr: own, Rule: rule, Zone: c.zone})
 		default:
 			peer := s.in.PeerAt(d, ends[other], c.Networks[other])
 			if n := c.ends[other]; d == policy.Ingress && n&remote != 0 {
@@ -511,10 +560,10 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 				continue // the Service of the connection is unknown, and rules of egress may name it
 			}
 			if c.ends[d] != pod.identity {
-				found(Recheck{Why: Relabelled, Direction: d, Addr: own, Identity: c.ends[d]})
+				found(Recheck{Why: Relabelled, Direction: d, Addr: own, Identity: c.ends[d], Zone: c.zone})
 			}
 			if c.ends[other] != peer || c.ClusterSet != 0 {
-				found(Recheck{Why: Relabelled, Direction: other, Addr: ends[other], Identity: c.ends[other]})
+				found(Recheck{Why: Relabelled, Direction: other, Addr: ends[other], Identity: c.ends[other], Zone: c.zone})
 			}
 		}
 	}

@@ -96,6 +96,7 @@ type claim struct {
 	kind  claimKind
 	to    netip.Prefix // but for claimPort
 	ports ofp.Port     // for claimPort
+	zone  uint16       // of the separate network that to is in, or 0
 }
 
 type claimKind uint8
@@ -109,7 +110,7 @@ const (
 // Compare makes a claim the key of a table.
 func (c claim) Compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.kind, o.kind), cmp.Compare(c.ports, o.ports), c.to.Addr().Compare(o.to.Addr()),
-		cmp.Compare(c.to.Bits(), o.to.Bits()))
+		cmp.Compare(c.to.Bits(), o.to.Bits()), cmp.Compare(c.zone, o.zone))
 }
 
 func (c claim) String() string {
@@ -145,11 +146,20 @@ func (b *base) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Proble
 		return n.claims(), nil
 	case rankPod:
 		pod, _ := derive.Get(r, b.Pods, derive.Name(c.name))
-		return pod.claims(), nil
+		return pod.claims(b.zoneOf(r, pod.Network)), nil
 	}
 	peer, _ := derive.Get(r, b.Peering.Peers, derive.Name(c.name))
 	at, _ := derive.Get(r, b.role, Self)
 	return at.claims(peer, b.self(r)), nil
+}
+
+// zoneOf returns the zone of connection tracking of a separate network, and 0 for all other networks.
+func (b *base) zoneOf(r *derive.Reader, network derive.Object) uint16 {
+	if b.Networks == nil || network == (derive.Object{}) {
+		return 0
+	}
+	v, _ := derive.Get(r, b.Networks, network)
+	return v.Zone
 }
 
 // refused returns a Problem for the first of these claims that another claimant holds.

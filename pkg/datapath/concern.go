@@ -39,26 +39,26 @@ func (c *Concern) until(r Recheck) { c.Until = append(c.Until, Cause{Recheck: r}
 
 // identity records that the address of an end of connections had another identity. A sender that the tunnel's key names
 // needs no record.
-func (c *Concern) identity(addr policy.Addr, old, now uint32) {
+func (c *Concern) identity(at zoneAddr, old, now uint32) {
 	if old == now {
 		return
 	}
 	for d := range directions {
-		c.identityOf(policy.Direction(d), addr, old, now)
+		c.identityOf(policy.Direction(d), at, old, now)
 	}
 }
 
-func (c *Concern) identityOf(d policy.Direction, addr policy.Addr, old, now uint32) {
+func (c *Concern) identityOf(d policy.Direction, at zoneAddr, old, now uint32) {
 	if d == policy.Egress && (old|now)&remote != 0 {
 		return
 	}
-	c.since(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: old})
-	c.until(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
+	c.since(Recheck{Why: Relabelled, Direction: d, Addr: at.Addr, Zone: at.zone, Identity: old})
+	c.until(Recheck{Why: Relabelled, Direction: d, Addr: at.Addr, Zone: at.zone, Identity: now})
 }
 
 // holder records that an address now belongs to another Pod, or to no Pod, if policies apply to the old or the new Pod.
 // If an address has no such Pod, its packets have number 0, or the number of unknown Pods.
-func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
+func (c *Concern) holder(at zoneAddr, old, now policy.Holder) {
 	for d := range directions {
 		d := policy.Direction(d)
 		if !old.Asked[d] && !now.Asked[d] {
@@ -67,7 +67,7 @@ func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 		for _, before := range numbersAt(old, d) {
 			for _, after := range numbersAt(now, d) {
 				if before != after {
-					c.identityOf(d, addr, before, after)
+					c.identityOf(d, at, before, after)
 				}
 			}
 		}
@@ -90,18 +90,18 @@ func (c *Concern) local(old, now local) {
 		judged := func(l local, ip netip.Addr) bool { return l.applied[d] && slices.Contains(l.ips, ip) }
 		for _, ip := range old.ips {
 			if old.applied[d] && !judged(now, ip) {
-				c.until(Recheck{Why: NotJudged, Direction: d, Addr: ip})
+				c.until(Recheck{Why: NotJudged, Direction: d, Addr: ip, Zone: old.zone})
 			}
 		}
 		for _, ip := range now.ips {
 			if now.applied[d] && !judged(old, ip) {
-				c.since(Recheck{Why: NotJudged, Direction: d, Addr: ip})
+				c.since(Recheck{Why: NotJudged, Direction: d, Addr: ip, Zone: now.zone})
 			}
 		}
 	}
 	if old.identity != 0 && old.identity != now.identity {
 		for _, ip := range old.ips {
-			c.identity(policy.Addr{Addr: ip}, old.identity, now.identity)
+			c.identity(zoneAddr{old.zone, ip}, old.identity, now.identity)
 		}
 	}
 }
@@ -132,15 +132,20 @@ func (k *KnownConnections) WatchConcerns(changed func(Concern)) {
 		}
 		changed(c)
 	})
-	for _, holders := range []*derive.Table[policy.Addr, policy.Holder]{p.in.Addresses, p.in.Virtual.Addresses} {
-		holders.Watch(func(list []derive.Change[policy.Addr, policy.Holder]) {
-			var c Concern
-			for _, x := range list {
-				c.holder(x.Key, x.Old, x.New)
-			}
-			changed(c)
-		})
-	}
+	p.in.Addresses.Watch(func(list []derive.Change[policy.Addr, policy.Holder]) {
+		var c Concern
+		for _, x := range list {
+			c.holder(zoneAddr{0, x.Key.Addr}, x.Old, x.New)
+		}
+		changed(c)
+	})
+	p.in.Virtual.Addresses.Watch(func(list []derive.Change[policy.FurtherAddr, policy.Holder]) {
+		var c Concern
+		for _, x := range list {
+			c.holder(zoneAddr{k.zoneOf(x.Key.Network), x.Key.Addr}, x.Old, x.New)
+		}
+		changed(c)
+	})
 	p.in.Newcomers.Watch(func(list []derive.Change[policy.SenderKey, policy.Newcomer]) {
 		var c Concern
 		for _, x := range list {
@@ -149,6 +154,6 @@ func (k *KnownConnections) WatchConcerns(changed func(Concern)) {
 		changed(c)
 	})
 	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed(Concern{Look: true}) })
-	p.blocks.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed(Concern{Look: true}) })
+	p.blocks.Watch(func([]derive.Change[policy.Block, flow.Entries]) { changed(Concern{Look: true}) })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed(Concern{Look: true}) })
 }

@@ -102,8 +102,8 @@ func (w travel) String() string {
 // port is where "east1 pod1" is attached.
 func (c *cable) port(place string) (node string, port ofp.Port, s State) {
 	node, what, _ := strings.Cut(place, " ")
-	numbers := map[string]ofp.Port{"pod1": 1, "pod2": 2, "pod3": 3, "pod4": 4, "pod5": 5, "host": gatewayPort,
-		"tunnel": tunnelPort}
+	numbers := map[string]ofp.Port{"pod1": 1, "pod2": 2, "pod3": 3, "pod4": 4, "pod5": 5, "pod6": 6,
+		"pod7": 7, "host": gatewayPort, "tunnel": tunnelPort}
 	return node, numbers[what], c.states[node]
 }
 

@@ -74,7 +74,7 @@ func (c *Concern) newcomer(in *policy.Tables, old, now policy.Newcomer) {
 			number = h.Number
 		}
 		if number != old.Number {
-			c.identityOf(policy.Egress, policy.Addr{Addr: ip}, old.Number, number)
+			c.identityOf(policy.Egress, zoneAddr{Addr: ip}, old.Number, number)
 		}
 	}
 }

@@ -244,11 +244,8 @@ func (n Node) conntrack() []flow.Flow {
 				Actions: actions}
 		}
 		return []flow.Flow{
-			{
-				Table: Conntrack, Priority: normal,
-				Match:   flow.All(ip),
-				Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, NAT: &ofp.NAT{}, Table: ConntrackState})),
-			},
+			tracking{}.flow(Conntrack, normal,
+				flow.Do(tracking{}.ct(ofp.CT{NAT: &ofp.NAT{}, Table: ConntrackState})), ip),
 			state(high, "+inv+trk"),
 			state(normal, "-new+est+trk", flow.Goto(Route)),
 			state(low, "+rel+trk", flow.Goto(Route)),
@@ -260,30 +257,29 @@ func (n Node) conntrack() []flow.Flow {
 // adds that policies have allowed them. In both cases it stores the rules that judged the connection. No later table
 // depends on ct_state, so commit takes no recirculation.
 func (n Node) commit() []flow.Flow {
-	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
-		return flow.Flow{
-			Table: Commit, Priority: normal,
-			Match: flow.All(match...),
-			Actions: flow.Do(
-				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable,
-					Exec: flow.Do(exec, flow.Move(way, markWay), flow.Move(untranslated, markUntranslated),
-						flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender),
-						flow.Move(receiver, labelReceiver))}),
-				flow.Goto(SNAT),
-			),
-		}
-	}
-	flows := n.each(func(ip flow.Cond) []flow.Flow {
-		return []flow.Flow{
-			remember(flow.Move(source, markSource), ip, flow.CTState("+new+trk"), committed.Is(0)),
-			remember(flow.Load(markPending, 0), ip, committed.Is(1)),
-		}
-	})
+	flows := n.each(tracking{}.remember)
 	flows = append(flows, flow.Flow{
 		// The agent's refusal of a connection makes no new connection.
 		Table: Commit, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(SNAT)),
 	})
 	return append(flows, n.withoutService()...)
+}
+
+// remember returns the flows of commit for a version of IP.
+func (t tracking) remember(ip flow.Cond) []flow.Flow {
+	commit := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
+		return t.flow(Commit, normal, flow.Do(
+			t.ct(ofp.CT{Flags: ofp.CTCommit, Table: ofp.CTNoTable,
+				Exec: flow.Do(exec, flow.Move(way, markWay), flow.Move(untranslated, markUntranslated),
+					flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender),
+					flow.Move(receiver, labelReceiver))}),
+			flow.Goto(SNAT),
+		), match...)
+	}
+	return []flow.Flow{
+		commit(flow.Move(source, markSource), ip, flow.CTState("+new+trk"), committed.Is(0)),
+		commit(flow.Load(markPending, 0), ip, committed.Is(1)),
+	}
 }
 
 // withoutService keeps packets to ClusterIPs that no Service has translated out of connection tracking. If such a

@@ -86,7 +86,7 @@ func reportOpened(flows []flow.Flow) {
 		})
 		// Two kinds of flows are left out, since they do not match only first packets. Flows of priority same change the way
 		// of a known connection. Flows of priority high are for SCTP on the userspace datapath, which commits each packet.
-		if f.Table == Commit && remembers && f.Priority == normal {
+		if f.Table == Commit && remembers && f.Priority < same {
 			flows[i].Actions = slices.Concat(report(Opened, Opened.meter()), f.Actions)
 		}
 	}

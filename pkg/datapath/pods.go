@@ -10,9 +10,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// claims are the Pod's addresses and its port.
-func (pod Pod) claims() []claim {
-	return append(routes(pod.IPs), claim{kind: claimPort, ports: pod.Port})
+// claims are the Pod's addresses and its port. zone is the zone of its network, if the network is
+// separate.
+func (pod Pod) claims(zone uint16) []claim {
+	out := routes(pod.IPs)
+	for i := range out {
+		out[i].zone = zone
+	}
+	return append(out, claim{kind: claimPort, ports: pod.Port})
 }
 
 // ServedPod is a Pod of this Node, and how it is served.
@@ -35,9 +40,9 @@ type podTables struct {
 // servedPod returns the flows of the Pod at a port.
 func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
 	pod, _ := derive.Get(r, t.base.Pods, port)
-	p := nodePod{node: t.base.self(r), pod: pod}
+	p := nodePod{node: t.base.self(r), pod: pod, zone: t.base.zoneOf(r, pod.Network)}
 	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
-	if problems := t.base.refused(r, localPod(port), object, pod.claims()); problems != nil {
+	if problems := t.base.refused(r, localPod(port), object, pod.claims(p.zone)); problems != nil {
 		return ServedPod{Pod: pod}, problems
 	}
 	identity := t.identity(r, port, pod)
@@ -75,6 +80,7 @@ func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []p
 type nodePod struct {
 	node Node
 	pod  Pod
+	zone uint16 // of the Pod's network, if the network is separate
 	// services is set for a first interface in a VirtualNetwork that has Services. If another owner
 	// has its address, it has no Services, and taken is the range of that owner.
 	services bool

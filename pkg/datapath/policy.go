@@ -50,7 +50,7 @@ func policyBase(n Node) []flow.Flow {
 		}
 	})...)
 	flows = append(flows, bySenderKey())
-	flows = append(flows, n.each(again)...)
+	flows = append(flows, n.each(tracking{}.again)...)
 	if n.Tunnels.Stretched {
 		flows = append(flows, stretched(n)...)
 	}
@@ -149,9 +149,9 @@ type Policies struct {
 	numbers      *ruleNumbers
 	judged       *derive.Table[policy.Identity, flow.Entries]
 	addresses    *derive.Table[policy.Addr, flow.Entries]
-	further      *derive.Table[policy.Addr, flow.Entries]
+	further      *derive.Table[policy.FurtherAddr, flow.Entries]
 	unknown      *derive.Table[policy.PodRange, flow.Entries]
-	blocks       *derive.Table[policy.PodRange, flow.Entries]
+	blocks       *derive.Table[policy.Block, flow.Entries]
 	judging      *derive.Table[derive.Name, [2]bool] // one row: the directions in which policies judge Pods of this Node
 	newcomers    *derive.Table[policy.SenderKey, flow.Entries]
 	clauses      *derive.Table[clause, flow.Entries]
@@ -225,12 +225,14 @@ func policyOwner(what string, name any) flow.Owner {
 
 func judgedOwner(i policy.Identity) flow.Owner { return policyOwner("identity", i) }
 func addressOwner(a policy.Addr) flow.Owner    { return policyOwner("address", a) }
-func furtherOwner(a policy.Addr) flow.Owner    { return policyOwner("further-address", a) }
 func rangeOwner(p policy.PodRange) flow.Owner  { return policyOwner("pod-range", p) }
-func blockOwner(p policy.PodRange) flow.Owner  { return policyOwner("block", p) }
-func clauseOwner(c clause) flow.Owner          { return policyOwner("clause", c) }
-func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner("rule", k) }
-func againOwner(c Recheck) flow.Owner          { return policyOwner("again", c) }
+func blockOwner(b policy.Block) flow.Owner     { return policyOwner("block", b) }
+func furtherOwner(a policy.FurtherAddr) flow.Owner {
+	return policyOwner("further-address", a)
+}
+func clauseOwner(c clause) flow.Owner       { return policyOwner("clause", c) }
+func ruleOwner(k policy.RuleKey) flow.Owner { return policyOwner("rule", k) }
+func againOwner(c Recheck) flow.Owner       { return policyOwner("again", c) }
 func newcomerOwner(k policy.SenderKey) flow.Owner {
 	return policyOwner("newcomer", fmt.Sprint(k.Key, " ", k.Node))
 }

@@ -164,6 +164,12 @@ var (
 	isVirtual = flow.Reg(14).Bits(27, 1)
 	// It came from the first interface of a Pod in a VirtualNetwork, which has Services.
 	isFirst = flow.Reg(14).Bits(28, 1)
+
+	// The zone of connection tracking of a separate network, and a bit that is set in such a network. Both are 0 in all
+	// other networks.
+	zoneID     = flow.Reg(15).Bits(0, 16)
+	isSeparate = flow.Reg(15).Bits(16, 1)
+	inZone     = flow.Reg(15).Bits(0, 17) // zoneID and isSeparate
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
@@ -217,7 +223,7 @@ const unknownIdentity = 1<<24 - 1
 // remote is in sender and receiver where their number is one of the cluster set.
 const remote = policy.Remote
 
-// Zones of connection tracking.
+// Zones of connection tracking. A separate network has a zone from 1 to tenant.MaxZone.
 const (
 	mainZone uint16 = 65520 // every connection; destination translation
 	snatZone uint16 = 65521 // connections whose source is translated
@@ -329,6 +335,8 @@ var bitFields = []bitField{
 	{"mayLeave", mayLeave, "it is in one, and may leave the cluster", nil},
 	{"isVirtual", isVirtual, "it is in one, and came from a further interface of a Pod: no Service is for it", nil},
 	{"isFirst", isFirst, "it came from a Pod whose own network is a VirtualNetwork", nil},
+	{"zoneID", zoneID, "the zone of connection tracking of the separate network that it is in", nil},
+	{"isSeparate", isSeparate, "it is in a separate network", nil},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},

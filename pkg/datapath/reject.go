@@ -72,6 +72,9 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	if in, _, _ := pkt.Metadata.Get(inTenant.Field); !in.IsZero() {
 		actions = append(actions, flow.Load(inTenant, in.And(ofp.Ones(inTenant.Width)).Lo))
 	}
+	if zone, _, _ := pkt.Metadata.Get(inZone.Field); !zone.IsZero() {
+		actions = append(actions, flow.Load(inZone, zone.And(ofp.Ones(inZone.Width)).Lo))
+	}
 	// To a Pod of another Node in a VirtualNetwork of its own only answers go back.
 	if from, _, _ := pkt.Metadata.Get(source.Field); from.And(ofp.Ones(source.Width)).Lo == fromFirst {
 		actions = append(actions, flow.Load(source, fromFirst))

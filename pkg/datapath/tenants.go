@@ -26,7 +26,7 @@ import (
 // the client, apart from packets of the client's own Node. The connection remembers whether its Service is in a network
 // of tenants (markTenant), when the endpoint is chosen. Later changes of the Service do not change the mark.
 //
-// Addresses of isolated Namespaces are unique in the cluster, so all networks share one zone of connection tracking.
+// Addresses of isolated Namespaces are unique in the cluster, so these networks share one zone of connection tracking.
 
 // TenantMAC is the destination MAC of packets in a network of tenants between Nodes. The number of the network is in
 // its lower 25 bits.
@@ -192,6 +192,13 @@ func (t *tenantTables) tenantBase(_ derive.Name, r *derive.Reader) (flow.Entries
 	flows = append(flows, tenantBase(n, virtual)...)
 	if virtual {
 		flows = append(flows, aroundServices())
+	}
+	if t.entersSeparate(r) {
+		own := separateBase(n)
+		if t.base.observes(r) {
+			reportOpened(own)
+		}
+		flows = append(flows, own...)
 	}
 	for _, cidr := range t.otherClusters(r) { // they are not outside
 		flows = append(flows, flow.Flow{Table: Tenant, Priority: closed, Match: flow.All(flow.IPDst(cidr.Masked()))})
@@ -379,7 +386,7 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	case p.services:
 		enter = append(enter, flow.Load(isFirst, 1))
 	case p.pod.inVirtual():
-		enter = append(enter, flow.Load(isVirtual, 1))
+		enter = append(enter, intoVirtual(p.zone)...)
 	}
 	var from []tenant.ID // networks whose packets the Pod gets
 	if !place.Closed() {

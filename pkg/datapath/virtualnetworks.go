@@ -6,6 +6,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
@@ -24,6 +25,10 @@ import (
 // The first interface of a Pod may be such a port, too. Then the host of its Node has a route to its address, and the
 // host's own packets are delivered, as for an isolated Namespace. It has Services (ownTables). No other packet of the
 // default network goes to the address: the host would send it back.
+//
+// A separate network has addresses that other networks may have, too (tenant.VirtualNetwork.Zone). It is joined with no
+// network. Its packets carry the number of its zone of connection tracking in a register, from the Pod's port or from
+// the tunnel. All other flows about its addresses match the network anyway.
 //
 // A Node has the flows of a VirtualNetwork while a Pod of it is in the network, or in one that is joined with it. A
 // Gateway has the blocks of these that are joined with networks of other clusters (virtualclusters.go).
@@ -72,6 +77,63 @@ func (t *tenantTables) addVirtual(e *derive.Engine) {
 // entersVirtual reports whether a Pod of this Node is in a VirtualNetwork.
 func (t *tenantTables) entersVirtual(r *derive.Reader) bool {
 	return t.entered != nil && len(derive.All(r, t.entered)) > 0
+}
+
+// entersSeparate reports whether a Pod of this Node is in a separate network.
+func (t *tenantTables) entersSeparate(r *derive.Reader) bool {
+	return t.entered != nil && slices.ContainsFunc(derive.All(r, t.entered),
+		func(row derive.Row[derive.Object, tenant.ID]) bool { return t.base.zoneOf(r, row.Key) != 0 })
+}
+
+// intoVirtual returns the actions that mark a packet of a further interface. zone is not 0 if its network is separate.
+func intoVirtual(zone uint16) flow.Actions {
+	out := flow.Do(flow.Load(isVirtual, 1))
+	if zone != 0 {
+		out = append(out, flow.Load(inZone, separate(zone)))
+	}
+	return out
+}
+
+// separate returns the register's value for the zone of a separate network.
+func separate(zone uint16) uint64 { return 1<<zoneID.Width | uint64(zone) }
+
+// separateBase returns the flows for connections in separate networks. They do what the flows for all other
+// connections do, in the zone of the network. Nothing is translated there. SCTP is dropped if the zones are taken for
+// its ports (sctpByPort).
+func separateBase(n Node) []flow.Flow {
+	t := tracking{separate: true}
+	return n.each(func(ip flow.Cond) []flow.Flow {
+		flows := slices.Concat([]flow.Flow{
+			t.flow(Conntrack, normal, flow.Do(t.ct(ofp.CT{Table: ConntrackState})), ip),
+		}, t.again(ip), t.remember(ip))
+		if n.SCTPByPort {
+			flows = append(flows, flow.Flow{Table: Conntrack, Priority: never,
+				Match: flow.All(ip, flow.SCTP(), isSeparate.Is(1))})
+		}
+		return flows
+	})
+}
+
+// tracking is where connections are tracked: in one zone for all networks that are not separate, or in the zone of the
+// packet's separate network.
+type tracking struct{ separate bool }
+
+// ct returns an action of connection tracking in the zone.
+func (t tracking) ct(c ofp.CT) ofp.Action {
+	if c.Zone = mainZone; t.separate {
+		c.Zone, c.ZoneSrc = 0, ofp.Bits{Field: zoneID.Field, First: zoneID.First, Width: zoneID.Width}
+	}
+	return flow.CT(c)
+}
+
+// flow returns a flow for packets whose connections are tracked there. Flows for separate networks come directly before
+// the flows of the same priority for all packets.
+func (t tracking) flow(table ofp.Table, priority uint16, actions flow.Actions, match ...flow.Cond) flow.Flow {
+	if t.separate {
+		match = append(match, isSeparate.Is(1))
+		priority += differ - normal
+	}
+	return flow.Flow{Table: table, Priority: priority, Match: flow.All(match...), Actions: actions}
 }
 
 // aroundServices leads new connections in VirtualNetworks around the choice of an endpoint.
@@ -130,7 +192,7 @@ func (t *tenantTables) virtualNetwork(k derive.Object, r *derive.Reader) (e flow
 			for _, block := range b.Blocks {
 				link, block := nodeLink{n, remote}, block.Masked()
 				if len(senders) > 0 || passes {
-					e.Flows = append(e.Flows, link.virtualBlock(v.Place.ID, senders, block)...)
+					e.Flows = append(e.Flows, link.virtualBlock(v, senders, block)...)
 				}
 				if passes {
 					e.Flows = append(e.Flows, link.fromFarTo(entering, block)...)
@@ -166,7 +228,7 @@ const (
 
 // furtherFlows returns the flows that identify the owner of an address in a VirtualNetwork, for packets of networks
 // that reach it. For packets of other networks the address belongs to another machine.
-func (p *Policies) furtherFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *Policies) furtherFlows(a policy.FurtherAddr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	h, _ := derive.Get(r, p.in.Virtual.Addresses, a)
 	if !derived(r, p.base.outside).Families.Serve(a.Addr) {
 		return e, nil
@@ -184,9 +246,9 @@ func (p *Policies) furtherFlows(a policy.Addr, r *derive.Reader) (e flow.Entries
 
 // blockFlows identify other addresses of a block as unknown Pods, in directions in which a rule denies these. They take
 // precedence over flows about the same address elsewhere.
-func (p *Policies) blockFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+func (p *Policies) blockFlows(of policy.Block, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	in, _ := derive.Get(r, p.in.Virtual.Blocks, of)
-	if !derived(r, p.base.outside).Families.Serve(of.Addr()) {
+	if !derived(r, p.base.outside).Families.Serve(of.Range.Addr()) {
 		return e, nil
 	}
 	judging, _ := derive.Get(r, p.judging, Self)
@@ -196,10 +258,10 @@ func (p *Policies) blockFlows(of policy.PodRange, r *derive.Reader) (e flow.Entr
 		}
 		for _, packets := range p.tenants.packetsWith(r, in.Network, policy.Direction(d)) {
 			if in.Denied[d] {
-				e.Flows = append(e.Flows, s.isAt(unknownInBlock, policy.UnknownPod, of.Prefix, packets, s.other.Is(0)))
+				e.Flows = append(e.Flows, s.isAt(unknownInBlock, policy.UnknownPod, of.Range.Prefix, packets, s.other.Is(0)))
 			}
 			e.Flows = append(e.Flows, flow.Flow{Table: s.peers, Priority: inBlock,
-				Match: flow.All(packets, s.otherIP(of.Prefix)), Actions: flow.Do(flow.Goto(s.stages[policy.Admin]))})
+				Match: flow.All(packets, s.otherIP(of.Range.Prefix)), Actions: flow.Do(flow.Goto(s.stages[policy.Admin]))})
 		}
 	}
 	return e, nil
@@ -240,11 +302,12 @@ func answered(v tenant.VirtualNetwork, g tenant.Range) bool {
 
 // virtualBlock returns the flows for a block of another Node. Only packets of the senders' networks go there. For
 // packets of other networks, which may leave the cluster, the same addresses are outside.
-func (l nodeLink) virtualBlock(id tenant.ID, senders []tenant.ID, block netip.Prefix) []flow.Flow {
+func (l nodeLink) virtualBlock(v tenant.VirtualNetwork, senders []tenant.ID, block netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
+	id := v.Place.ID
 	for _, from := range l.to.sources() {
 		for _, f := range l.node.acceptTunnel(host(from), normal, fromTunnel, flow.EthDst(MACOf(id)), flow.IPSrc(block)) {
-			f.Actions = append(flow.Do(flow.Load(inTenant, network(id)), flow.Load(isVirtual, 1)), f.Actions...)
+			f.Actions = slices.Concat(flow.Do(flow.Load(inTenant, network(id))), intoVirtual(v.Zone), f.Actions)
 			flows = append(flows, f)
 		}
 	}

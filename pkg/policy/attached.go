@@ -67,7 +67,8 @@ type attachmentTables struct {
 	all           *Tables
 	attachments   Attachments
 	attachmentsAt *derive.Index[Addr, derive.Name, Attachment] // first interfaces
-	furtherHere   *derive.Index[Addr, derive.Name, Attachment] // further interfaces
+	furtherAt     *derive.Index[Addr, derive.Name, Attachment] // further interfaces
+	furtherHere   *derive.Index[FurtherAddr, derive.Name, Attachment]
 	attachmentsOf *derive.Index[derive.Object, derive.Name, Attachment]
 }
 
@@ -90,7 +91,17 @@ func (t *attachmentTables) add(e *derive.Engine, attachments Attachments) {
 			return out
 		})
 	}
-	t.attachmentsAt, t.furtherHere = at("pod-address", false), at("further-pod-address", true)
+	t.attachmentsAt, t.furtherAt = at("pod-address", false), at("further-pod-address", true)
+	t.furtherHere = derive.NewIndex(attachments, "further-pod-address of a network",
+		func(_ derive.Name, a Attachment) (out []FurtherAddr) {
+			if a.Network == (derive.Object{}) {
+				return nil
+			}
+			for _, ip := range a.IPs {
+				out = append(out, FurtherAddr{a.Network, ip})
+			}
+			return out
+		})
 	t.attachmentsOf = derive.NewIndex(attachments, "pod", func(_ derive.Name, a Attachment) []derive.Object {
 		return []derive.Object{a.Pod}
 	})
@@ -132,7 +143,7 @@ func (t *attachmentTables) isAbout(r *derive.Reader, f PodFacts, a Attachment) b
 // Pod of a Node that is gone has no address. If several Pods of that Node claim the address, the one created last has
 // it: the Node gives it again only after the earlier Pod has lost it.
 func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
-	if who, ok := t.attachedAt(r, t.attachmentsAt, a); ok {
+	if who, ok := t.attachedAt(r, list(r, t.attachments, t.attachmentsAt, a)); ok {
 		return who, true
 	}
 	claims := list(r, t.all.Pods, t.all.ids.byIP, a)
@@ -155,16 +166,12 @@ func (t *attachmentTables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	return Occupant{Pod: last.Key, Known: true, Identity: identity}, true
 }
 
-// attachedAt returns the Pod of this Node whose interface has an address. It searches either first or further
-// interfaces.
-func (t *attachmentTables) attachedAt(r *derive.Reader, among *derive.Index[Addr, derive.Name, Attachment], a Addr) (
-	Occupant, bool,
-) {
-	here := list(r, t.attachments, among, a)
+// attachedAt returns the Pod of the first of these interfaces of this Node, which the datapath serves.
+func (t *attachmentTables) attachedAt(r *derive.Reader, here []derive.Row[derive.Name, Attachment]) (Occupant, bool) {
 	if len(here) == 0 {
 		return Occupant{}, false
 	}
-	who, _ := rowOf(r, t.all.Attached, here[0].Key) // the first one, which the datapath serves
+	who, _ := rowOf(r, t.all.Attached, here[0].Key)
 	return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity,
 		Network: here[0].Value.Network}, true
 }

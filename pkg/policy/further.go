@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -19,12 +20,44 @@ import (
 // address of a VirtualNetwork does not hide a Pod of this cluster or another one with the same address, and is not
 // hidden by it.
 
+// Two networks may have the same address, if one of them is separate (tenant.VirtualNetwork.Zone). So the tables have
+// the network in their keys.
+
 // NodeBlock is a range that the further addresses of a Node's Pods are from.
 type NodeBlock struct {
 	Node    string
 	Range   netip.Prefix
 	Network derive.Object // the VirtualNetwork
+	Zone    uint16        // of connection tracking, if the network is separate, or 0
 }
+
+// FurtherAddr is an address in a VirtualNetwork, as a key.
+type FurtherAddr struct {
+	Network derive.Object
+	Addr    netip.Addr
+}
+
+// Compare orders by address, then network.
+func (a FurtherAddr) Compare(o FurtherAddr) int {
+	return cmp.Or(a.Addr.Compare(o.Addr), a.Network.Compare(o.Network))
+}
+
+// String returns text such as "10.50.0.2 in shop/blue".
+func (a FurtherAddr) String() string { return a.Addr.String() + " in " + a.Network.String() }
+
+// Block is the range of a block of a VirtualNetwork, as a key.
+type Block struct {
+	Network derive.Object
+	Range   PodRange
+}
+
+// Compare orders by range, then network.
+func (b Block) Compare(o Block) int {
+	return cmp.Or(b.Range.Compare(o.Range), b.Network.Compare(o.Network))
+}
+
+// String returns text such as "10.50.0.0/28 in shop/blue".
+func (b Block) String() string { return b.Range.String() + " in " + b.Network.String() }
 
 // BlocksOf returns the blocks in a SubnetLease.
 func BlocksOf(l *tombolov1alpha1.SubnetLease) (out []NodeBlock) {
@@ -32,7 +65,7 @@ func BlocksOf(l *tombolov1alpha1.SubnetLease) (out []NodeBlock) {
 	for _, n := range l.Spec.Nodes {
 		for _, text := range n.CIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
-				out = append(out, NodeBlock{n.Node, p.Masked(), network})
+				out = append(out, NodeBlock{n.Node, p.Masked(), network, uint16(l.Spec.Zone)})
 			}
 		}
 	}
@@ -52,8 +85,8 @@ type FurtherAddress struct {
 // all others.
 const maxFurther = 16384
 
-// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address. If an address occurs twice, the first
-// entry is used.
+// FurtherOf returns the addresses in a NodeNetworkReport, sorted by address and network. If an address occurs twice in
+// a network, the first entry is used.
 func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 	for _, network := range n.Spec.Networks {
 		for _, a := range network.Addresses {
@@ -63,18 +96,21 @@ func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b FurtherAddress) int { return a.IP.Compare(b.IP) })
-	return slices.CompactFunc(out, func(a, b FurtherAddress) bool { return a.IP == b.IP })
+	slices.SortStableFunc(out, func(a, b FurtherAddress) int { return a.key().Compare(b.key()) })
+	return slices.CompactFunc(out, func(a, b FurtherAddress) bool { return a.key() == b.key() })
 }
+
+func (a FurtherAddress) key() FurtherAddr { return FurtherAddr{a.Network, a.IP} }
 
 // addFurther adds the indexes by which further addresses are found.
 func (t *unknownTables) addFurther(e *derive.Engine) {
-	t.furtherAt = derive.NewIndex(t.all.Further, "address", func(_ derive.Object, list []FurtherAddress) (out []Addr) {
-		for _, a := range list {
-			out = append(out, Addr{a.IP})
-		}
-		return out
-	})
+	t.furtherAt = derive.NewIndex(t.all.Further, "address",
+		func(_ derive.Object, list []FurtherAddress) (out []FurtherAddr) {
+			for _, a := range list {
+				out = append(out, a.key())
+			}
+			return out
+		})
 	t.furtherOf = derive.NewIndex(t.all.Further, "pod",
 		func(_ derive.Object, list []FurtherAddress) (out []derive.Object) {
 			for _, a := range list {
@@ -83,9 +119,27 @@ func (t *unknownTables) addFurther(e *derive.Engine) {
 			slices.SortFunc(out, derive.Object.Compare)
 			return slices.Compact(out)
 		})
-	t.blocks = derive.NewIndex(t.all.Blocks, "block", func(_ derive.Object, list []NodeBlock) (out []podRange) {
+	t.blocks = derive.NewIndex(t.all.Blocks, "block", func(_ derive.Object, list []NodeBlock) (out []Block) {
 		for _, b := range list {
-			out = append(out, podRange{b.Range})
+			out = append(out, Block{b.Network, podRange{b.Range}})
+		}
+		return out
+	})
+	t.separate = derive.NewIndex(t.all.Blocks, "separate network",
+		func(_ derive.Object, list []NodeBlock) (out []derive.Object) {
+			for _, b := range list {
+				if b.Zone != 0 {
+					out = append(out, b.Network)
+				}
+			}
+			slices.SortFunc(out, derive.Object.Compare)
+			return slices.Compact(out)
+		})
+	t.shared = derive.NewIndex(t.all.Blocks, "shared block", func(_ derive.Object, list []NodeBlock) (out []podRange) {
+		for _, b := range list {
+			if b.Zone == 0 {
+				out = append(out, podRange{b.Range})
+			}
 		}
 		return out
 	})
@@ -100,11 +154,13 @@ func (t *unknownTables) addFurther(e *derive.Engine) {
 		func(rangeLength, *derive.Reader) (bool, []problem.Problem) { return true, nil }, derive.KeysOfIndex(byLength))
 }
 
-// blockAt returns a block.
-func (t *unknownTables) blockAt(r *derive.Reader, p podRange) (out NodeBlock) {
-	for _, row := range list(r, t.all.Blocks, t.blocks, p) {
+// blockAt returns a block. If network is zero, it returns a block of a network that is not separate.
+func (t *unknownTables) blockAt(r *derive.Reader, network derive.Object, p podRange) (out NodeBlock) {
+	none := network == derive.Object{}
+	rows := t.blockRows(r, network, p)
+	for _, row := range rows {
 		for _, b := range row.Value {
-			if b.Range == p.Prefix {
+			if b.Range == p.Prefix && (none && b.Zone == 0 || b.Network == network) {
 				return b
 			}
 		}
@@ -112,15 +168,25 @@ func (t *unknownTables) blockAt(r *derive.Reader, p podRange) (out NodeBlock) {
 	return out
 }
 
-// blockOf returns the longest block that has an address; r is nil between two passes.
-func (t *unknownTables) blockOf(r *derive.Reader, a netip.Addr) NodeBlock {
+// blockRows returns the rows with a block that blockAt may return.
+func (t *unknownTables) blockRows(r *derive.Reader, network derive.Object, p podRange,
+) []derive.Row[derive.Object, []NodeBlock] {
+	if network == (derive.Object{}) {
+		return list(r, t.all.Blocks, t.shared, p)
+	}
+	return list(r, t.all.Blocks, t.blocks, Block{network, p})
+}
+
+// blockOf returns the longest block of a network that has an address; r is nil between two passes. If network is zero,
+// it searches all networks that are not separate.
+func (t *unknownTables) blockOf(r *derive.Reader, network derive.Object, a netip.Addr) NodeBlock {
 	lengths := t.blockLengths.All
 	if r != nil {
 		lengths = func() []derive.Row[rangeLength, bool] { return derive.All(r, t.blockLengths) }
 	}
 	for _, length := range lengths() {
 		if p, ok := length.Key.around(a); ok {
-			if b := t.blockAt(r, p); b.Node != "" {
+			if b := t.blockAt(r, network, p); b.Node != "" {
 				return b
 			}
 		}
@@ -132,19 +198,38 @@ func (t *unknownTables) blockOf(r *derive.Reader, a netip.Addr) NodeBlock {
 type VirtualAddresses struct {
 	all *Tables
 	// Addresses are the Pods that rules match by these addresses.
-	Addresses *derive.Table[Addr, Holder]
+	Addresses *derive.Table[FurtherAddr, Holder]
 	// Blocks are the blocks of Subnets. An address in a block without a row in Addresses belongs to an unknown Pod.
-	Blocks *derive.Table[PodRange, RangeOfPods]
+	Blocks *derive.Table[Block, RangeOfPods]
 }
 
-// BlockAt returns the block of a Subnet that contains an address, or the zero value. Call it between two passes
-// (derive.Engine.Do).
-func (v VirtualAddresses) BlockAt(a netip.Addr) NodeBlock { return v.all.unknown.blockOf(nil, a) }
+// BlockAt returns the block that contains an address, of a network that is not separate, or the zero value. Call it
+// between two passes (derive.Engine.Do).
+func (v VirtualAddresses) BlockAt(a netip.Addr) NodeBlock {
+	return v.all.unknown.blockOf(nil, derive.Object{}, a)
+}
 
-// PodAt returns the Pod that has an address in a VirtualNetwork. It is called between two passes
+// BlockIn returns the block of a network that contains an address, or the zero value. Call it between two passes
+// (derive.Engine.Do).
+func (v VirtualAddresses) BlockIn(network derive.Object, a netip.Addr) NodeBlock {
+	return v.all.unknown.blockOf(nil, network, a)
+}
+
+// PodAt returns the Pod that has an address in a VirtualNetwork that is not separate. Call it between two passes
 // (derive.Engine.Do).
 func (v VirtualAddresses) PodAt(a netip.Addr) (Occupant, bool) {
-	return v.all.places.further(nil, Addr{a})
+	places, unknown := &v.all.places, &v.all.unknown
+	for _, port := range places.furtherAt.Keys(Addr{a}) {
+		if at, _ := places.attachments.Get(port); len(unknown.separate.Keys(at.Network)) == 0 {
+			return v.PodIn(at.Network, a)
+		}
+	}
+	return v.PodIn(v.BlockAt(a).Network, a)
+}
+
+// PodIn returns the Pod that has an address in a VirtualNetwork. Call it between two passes (derive.Engine.Do).
+func (v VirtualAddresses) PodIn(network derive.Object, a netip.Addr) (Occupant, bool) {
+	return v.all.places.further(nil, FurtherAddr{network, a})
 }
 
 // Of returns the addresses of a Pod in VirtualNetworks. It is called between two passes (derive.Engine.Do).
@@ -155,61 +240,63 @@ func (v VirtualAddresses) Of(pod derive.Object) []FurtherAddress {
 
 // furtherOfPod returns the addresses of a Pod in VirtualNetworks, sorted; r is nil between two passes.
 func (t *attachmentTables) furtherOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []FurtherAddress) {
-	var claims []netip.Addr
+	var claims []FurtherAddr
 	if f.Node == t.all.node {
 		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
-			if row.Value.Network != (derive.Object{}) {
-				claims = append(claims, row.Value.IPs...)
+			if row.Value.Network == (derive.Object{}) {
+				continue
+			}
+			for _, ip := range row.Value.IPs {
+				claims = append(claims, FurtherAddr{row.Value.Network, ip})
 			}
 		}
 	} else {
 		for _, row := range list(r, t.all.Further, t.all.unknown.furtherOf, pod) {
 			for _, a := range row.Value {
 				if a.Pod == pod {
-					claims = append(claims, a.IP)
+					claims = append(claims, a.key())
 				}
 			}
 		}
 	}
-	for _, ip := range sorted(claims, netip.Addr.Compare) {
-		if who, _ := t.further(r, Addr{ip}); who.Known && who.Pod == pod {
-			out = append(out, FurtherAddress{IP: ip, Pod: pod, UID: f.UID, Network: who.Network})
+	for _, a := range sorted(claims, FurtherAddr.Compare) {
+		if who, _ := t.further(r, a); who.Known && who.Pod == pod {
+			out = append(out, FurtherAddress{IP: a.Addr, Pod: pod, UID: f.UID, Network: who.Network})
 		}
 	}
 	return out
 }
 
 // furtherAddress is the Pod that has an address in a VirtualNetwork, if a rule needs it.
-func (t *identityTables) furtherAddress(a Addr, r *derive.Reader) (Holder, []problem.Problem) {
+func (t *identityTables) furtherAddress(a FurtherAddr, r *derive.Reader) (Holder, []problem.Problem) {
 	who, _ := t.all.places.further(r, a)
 	return t.holderOf(who, r), nil
 }
 
 // rangeOfBlock is what a block of a Subnet means to policies.
-func (t *unknownTables) rangeOfBlock(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
-	out.Network, out.Denied = t.blockAt(r, p).Network, t.deniedUnknown(r)
+func (t *unknownTables) rangeOfBlock(b Block, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
+	out.Network, out.Denied = b.Network, t.deniedUnknown(r)
 	return out, nil
 }
 
 // further returns the Pod that has an address in a VirtualNetwork; r is nil between two passes.
-func (t *attachmentTables) further(r *derive.Reader, a Addr) (Occupant, bool) {
-	if who, ok := t.attachedAt(r, t.furtherHere, a); ok {
+func (t *attachmentTables) further(r *derive.Reader, a FurtherAddr) (Occupant, bool) {
+	if who, ok := t.attachedAt(r, list(r, t.attachments, t.furtherHere, a)); ok {
 		return who, true
 	}
 	rows := list(r, t.all.Further, t.all.unknown.furtherAt, a)
 	if len(rows) == 0 {
 		return Occupant{}, false
 	}
-	block := t.all.unknown.blockOf(r, a.Addr)
-	node := block.Node
+	node := t.all.unknown.blockOf(r, a.Network, a.Addr).Node // a Node cannot move its block to another network
 	for _, row := range rows {
 		if row.Key.Name != node || node == t.all.node {
 			continue
 		}
-		i, found := slices.BinarySearchFunc(row.Value, a.Addr, func(f FurtherAddress, ip netip.Addr) int {
-			return f.IP.Compare(ip)
+		i, found := slices.BinarySearchFunc(row.Value, a, func(f FurtherAddress, a FurtherAddr) int {
+			return f.key().Compare(a)
 		})
-		if !found || row.Value[i].Network != block.Network { // a Node cannot move its block to another network
+		if !found {
 			continue
 		}
 		f, ok := rowOf(r, t.all.Pods, row.Value[i].Pod)

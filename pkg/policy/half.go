@@ -26,8 +26,8 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	if c.ClusterSet != 0 {
 		h.Peer, _ = t.ClusterSetIdentity(c.ClusterSet)
 	} else if network := c.peerNetwork(d); network != (derive.Object{}) {
-		who, _ := t.Virtual.PodAt(other)
-		h.Peer, h.UnknownPeer = who.Identity, who.Identity == "" && t.Virtual.BlockAt(other).Node != ""
+		who, _ := t.Virtual.PodIn(network, other)
+		h.Peer, h.UnknownPeer = who.Identity, who.Identity == "" && t.Virtual.BlockIn(network, other).Node != ""
 	} else if h.UnknownPeer = t.IsUnknownPod(other); h.UnknownPeer {
 		h.Peer = ""
 	} else if who, ok := t.OccupantAt(other); ok {
@@ -60,7 +60,7 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 		out.Pods.Set(pod, f)
 		attachments.Set(derive.Name(pod.String()), Attachment{Pod: pod, UID: f.UID, IPs: f.IPs})
 		for _, a := range t.Virtual.Of(pod) {
-			attachments.Set(derive.Name(pod.String()+" "+a.IP.String()), Attachment{Pod: pod, UID: f.UID,
+			attachments.Set(derive.Name(pod.String()+" "+a.key().String()), Attachment{Pod: pod, UID: f.UID,
 				IPs: []netip.Addr{a.IP}, Network: a.Network})
 		}
 		namespaces[pod.Namespace] = true

@@ -110,17 +110,18 @@ func (t *remoteTables) serverAt(a netip.Addr) Identity {
 // address is in this VirtualNetwork. An address of another cluster has a number only as a server, since clients have
 // their number in the tunnel's key. If a rule denies unknown Pods, these have a number, too.
 func (t *Tables) PeerAt(d Direction, a netip.Addr, network derive.Object) uint32 {
-	holders := t.Addresses
-	if network != (derive.Object{}) {
-		holders = t.Virtual.Addresses
+	further := network != derive.Object{}
+	h, ok := t.Addresses.Get(Addr{a})
+	if further {
+		h, ok = t.Virtual.Addresses.Get(FurtherAddr{network, a})
 	}
-	h, ok := holders.Get(Addr{a})
 	switch {
 	case h.Asked[d]:
 		return h.Number
 	case ok:
-	case network != derive.Object{}:
-		if block, _ := t.Virtual.Blocks.Get(PodRange{t.Virtual.BlockAt(a).Range}); block.Denied[d] {
+	case further:
+		block, _ := t.Virtual.Blocks.Get(Block{network, PodRange{t.Virtual.BlockIn(network, a).Range}})
+		if block.Denied[d] {
 			return UnknownPod
 		}
 	case t.unknown.deniesUnknownAt(d, a):

@@ -77,9 +77,11 @@ type unknownTables struct {
 	lengths *derive.Table[rangeLength, bool]                  // that podCIDRs have
 	denying *derive.Table[Direction, bool]                    // directions in which a rule denies unknown Pods
 
-	blocks       *derive.Index[podRange, derive.Object, []NodeBlock]
+	blocks       *derive.Index[Block, derive.Object, []NodeBlock]
+	shared       *derive.Index[podRange, derive.Object, []NodeBlock]      // of networks that are not separate
+	separate     *derive.Index[derive.Object, derive.Object, []NodeBlock] // by separate network
 	blockLengths *derive.Table[rangeLength, bool]
-	furtherAt    *derive.Index[Addr, derive.Object, []FurtherAddress]
+	furtherAt    *derive.Index[FurtherAddr, derive.Object, []FurtherAddress]
 	furtherOf    *derive.Index[derive.Object, derive.Object, []FurtherAddress] // by Pod
 }
 

@@ -188,10 +188,16 @@ func (t *Tables) IdentityUses() []IdentityUse {
 			u.Elsewhere++
 		}
 	}
-	for _, row := range slices.Concat(t.Addresses.All(), t.Virtual.Addresses.All()) {
-		if u := byNumber[row.Value.Number]; u != nil {
+	count := func(h Holder) {
+		if u := byNumber[h.Number]; u != nil {
 			u.Addresses++
 		}
+	}
+	for _, row := range t.Addresses.All() {
+		count(row.Value)
+	}
+	for _, row := range t.Virtual.Addresses.All() {
+		count(row.Value)
 	}
 	out := make([]IdentityUse, 0, len(uses))
 	for _, row := range t.Numbers.All() {

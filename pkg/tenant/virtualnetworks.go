@@ -176,8 +176,8 @@ type VirtualNetwork struct {
 	Joined, Far []netip.Prefix
 	// Own is set if it may be the network of first interfaces.
 	Own bool
-	// Zone is the zone of connection tracking that only this network uses. Its addresses may also exist in other networks,
-	// so it is joined with none, and no first interfaces are in it. 0 means that its addresses are unique in the cluster.
+	// Zone is the zone of connection tracking that only this network uses. Other networks may have its addresses, too. So
+	// no router joins it, and no first interfaces are in it. 0 means that its addresses are unique in the cluster.
 	Zone uint16
 }
 

@@ -1,0 +1,352 @@
+package datapath
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// zoneOfRed is the zone of the separate network in these tests.
+const zoneOfRed = 17
+
+// separateNodes are virtualNodes where a/red has the ranges of a/blue, and is separate. So on each Node, pod3 and pod4
+// have the same addresses. pod1 and pod2 have further interfaces pod6 in blue and pod7 in red, with equal addresses.
+func separateNodes() map[string]State {
+	states := virtualNodes(nil)
+	blue, red := derive.Object{Namespace: "a", Name: "blue"}, derive.Object{Namespace: "a", Name: "red"}
+	for node, s := range states {
+		v := s.Networks[red]
+		v.Leases, v.Zone = s.Networks[blue].Leases, zoneOfRed
+		s.Networks[red] = v
+		s.Pods = slices.Clone(s.Pods)
+		s.Pods[3].IPs = s.Pods[2].IPs
+		for i, network := range []derive.Object{blue, red} {
+			pod := s.Pods[2]
+			pod.Name, pod.Interface, pod.Network = fmt.Sprint("pod", 6+i), fmt.Sprint("pod", 6+i), network
+			pod.Port, pod.MAC[5], pod.IPs = ofp.Port(6+i), byte(0x60+i), nil
+			for _, ip := range s.Pods[2].IPs {
+				pod.IPs = append(pod.IPs, ip.Next())
+			}
+			s.Pods = append(s.Pods, pod)
+		}
+		states[node] = s
+	}
+	return states
+}
+
+// TestSeparateConversations holds two conversations at once in two networks with equal ranges. They have the same
+// addresses and ports. Each packet arrives in its own network, and connection tracking knows both connections.
+func TestSeparateConversations(t *testing.T) {
+	for _, row := range []struct{ name, from, to, there, back string }{
+		{"to another Node", "pod%d", "10.50.0.18:80", "east1 east2 pod%d: 10.50.0.2:40000 > 10.50.0.18:80",
+			"east2 east1 pod%d: 10.50.0.18:80 > 10.50.0.2:40000"},
+		{"by IPv6", "pod%d", "[fd50::12]:80", "east1 east2 pod%d: [fd50::2]:40000 > [fd50::12]:80",
+			"east2 east1 pod%d: [fd50::12]:80 > [fd50::2]:40000"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := cableOf(t, separateNodes())
+			for range 2 {
+				for _, pod := range []int{3, 4} {
+					from := fmt.Sprintf("east1 "+row.from, pod)
+					c.converse(from, fmt.Sprintf(row.there, pod), fmt.Sprintf(row.back, pod), c.request(from, row.to, oftest.TCP))
+				}
+			}
+			for node, sw := range c.nodes {
+				var zones []string
+				for line := range strings.Lines(sw.DumpConntrack()) {
+					known, ok := trackedOf(line)
+					if !ok {
+						t.Errorf("%s: a line that is not read: %s", node, line)
+					}
+					zones = append(zones, fmt.Sprint(known.zone))
+				}
+				slices.Sort(zones)
+				if !slices.Equal(zones, []string{"0", fmt.Sprint(zoneOfRed)}) {
+					t.Errorf("%s tracks connections in zones %v, want one in each", node, zones)
+				}
+			}
+		})
+	}
+	t.Run("on one Node", func(t *testing.T) {
+		c := cableOf(t, separateNodes())
+		for range 2 {
+			for from, to := range map[string]int{"pod3": 6, "pod4": 7} {
+				c.converse("east1 "+from, fmt.Sprintf("east1 pod%d: 10.50.0.2:40000 > 10.50.0.3:80", to),
+					"east1 "+from+": 10.50.0.3:80 > 10.50.0.2:40000", c.request("east1 "+from, "10.50.0.3:80", oftest.TCP))
+			}
+		}
+	})
+}
+
+// TestSeparateLeaks sends random packets of all Pods. No packet leaves the network of its sender.
+func TestSeparateLeaks(t *testing.T) {
+	states := separateNodes()
+	networkOf := func(p Pod) string {
+		if p.Port == 5 {
+			return "c"
+		}
+		return p.Network.Name
+	}
+	rnd := rand.New(rand.NewPCG(1, 31))
+	c := cableOf(t, states)
+	arrived := 0
+	for range 3000 {
+		fromNode, toNode := []string{"east1", "east2"}[rnd.IntN(2)], []string{"east1", "east2"}[rnd.IntN(2)]
+		client, server := states[fromNode].Pods[rnd.IntN(7)], states[toNode].Pods[rnd.IntN(7)]
+		ip := server.IPs[rnd.IntN(2)]
+		end := fmt.Sprint(fromNode, " pod", client.Port)
+		p := c.request(end, netip.AddrPortFrom(ip, 80).String(), oftest.TCP)
+		p.SrcPort = uint16(rnd.IntN(4) + 40000)
+		w := c.send(end, p)
+		at := w.places[len(w.places)-1]
+		i := slices.IndexFunc(states[toNode].Pods, func(p Pod) bool { return fmt.Sprint("pod", p.Port) == at })
+		if i < 0 {
+			continue // a host, or dropped
+		}
+		arrived++
+		if have := states[toNode].Pods[i]; networkOf(have) != networkOf(client) || !slices.Contains(have.IPs, ip) {
+			t.Fatalf("%s to %s: %s is in network %q, want %q", end, ip, at, networkOf(have), networkOf(client))
+		}
+	}
+	if arrived < 300 {
+		t.Errorf("only %d packets arrive", arrived)
+	}
+}
+
+// TestSeparateRefusal takes the agent's refusal of a connection in a separate network back over both Nodes.
+func TestSeparateRefusal(t *testing.T) {
+	c := cableOf(t, separateNodes())
+	w := c.send("east1 pod4", c.request("east1 pod4", "10.50.0.18:80", oftest.TCP))
+	in := ofp.PacketIn2{Userdata: []byte(PolicyReject), Data: segment(tcpSYN, 1, 0, ""),
+		Metadata: flow.All(source.Is(fromTunnel), inTenant.Is(network(0x2ed)), inZone.Is(separate(zoneOfRed))).OXM()}
+	out, err := Reject(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.nodes["east2"].PacketOut(w.packet.Reply(), out.Actions)
+	if len(r.Outputs) != 1 || r.Outputs[0].Port != tunnelPort {
+		t.Fatalf("the refusal goes %s", r)
+	}
+	p := r.Outputs[0].Packet
+	p.TunSrc = eastTwo
+	if back := c.send("east1 tunnel", p); !strings.HasPrefix(back.String(), "east1 pod4: 10.50.0.18:80") {
+		t.Errorf("the refusal goes %s", back)
+	}
+}
+
+// TestSeparatePolicies has a policy for a Pod in blue and not for the Pod with the same addresses in red. It allows
+// Pods with one label. In both networks a Pod of the other Node has the same address; only that in blue has the label.
+func TestSeparatePolicies(t *testing.T) {
+	s := separateNodes()["east1"]
+	c := newSources(s)
+	for name, place := range s.Places {
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	c.policy.Namespaces.Set(derive.Object{Name: "a"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	pod := func(name, node, label string) {
+		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: name}, policy.PodFacts{Labels: "app=" + label, Node: node})
+	}
+	for _, p := range s.Pods[2:4] {
+		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: p.Name},
+			policy.PodFacts{Labels: "app=server,in=" + p.Network.Name, Node: "east1", IPs: p.IPs})
+	}
+	pod("friend", "east2", "friend")
+	pod("other", "east2", "other")
+	blue, red := derive.Object{Namespace: "a", Name: "blue"}, derive.Object{Namespace: "a", Name: "red"}
+	for network, zone := range map[derive.Object]uint16{blue: 0, red: zoneOfRed} {
+		c.policy.Blocks.Set(derive.Object{Name: network.Name}, []policy.NodeBlock{
+			{Node: "east1", Range: rangeOf("10.50.0.0/28"), Network: network, Zone: zone},
+			{Node: "east2", Range: rangeOf("10.50.0.16/28"), Network: network, Zone: zone}})
+	}
+	reports := func(inBlue, inRed string) {
+		c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
+			{IP: addrOf("10.50.0.18"), Pod: derive.Object{Namespace: "a", Name: inBlue}, Network: blue},
+			{IP: addrOf("10.50.0.18"), Pod: derive.Object{Namespace: "a", Name: inRed}, Network: red}})
+	}
+	allow := func(of string) {
+		rule := []policy.RuleFacts{{Action: policy.Allow, AnyPort: true,
+			Peers: []policy.Selector{{Namespace: "a", Pods: "app=friend"}}}}
+		c.policy.Policies[policy.NetworkPolicy].Set(derive.Object{Namespace: "a", Name: "friends"}, policy.Facts{
+			Stage: policy.NetworkPolicies, AppliedTo: []policy.Selector{{Namespace: "a", Pods: "in=" + of}},
+			Ingress: &policy.DirectionFacts{Rules: rule}, Egress: &policy.DirectionFacts{Rules: rule}})
+	}
+	check := func(when string, want map[string]bool) {
+		t.Helper()
+		c.engine.Pass()
+		for i, network := range []derive.Object{blue, red} {
+			id := s.Networks[network].Place.ID
+			in := oftest.Packet{InPort: tunnelPort, EthSrc: gwMAC, EthDst: MACOf(id), IPSrc: addrOf("10.50.0.18"),
+				IPDst: addrOf("10.50.0.2"), Proto: oftest.TCP, SrcPort: 40000, DstPort: 80, TunSrc: eastTwo, TunDst: eastOne}
+			out := oftest.Packet{InPort: s.Pods[2+i].Port, EthSrc: s.Pods[2+i].MAC, EthDst: gwMAC, IPSrc: addrOf("10.50.0.2"),
+				IPDst: addrOf("10.50.0.18"), Proto: oftest.TCP, SrcPort: 40001, DstPort: 80}
+			for _, p := range []oftest.Packet{in, out} {
+				sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := sw.Send(p); r.Err != nil || len(r.Outputs) == 1 != want[network.Name] {
+					t.Errorf("%s, in %s: %s goes %s, want it to pass: %t", when, network.Name, p, r, want[network.Name])
+				}
+			}
+		}
+	}
+	reports("friend", "other")
+	check("without a policy", map[string]bool{"blue": true, "red": true})
+	allow("blue")
+	check("applied in blue", map[string]bool{"blue": true, "red": true})
+	reports("other", "friend")
+	check("applied in blue, and the friend is in red", map[string]bool{"blue": false, "red": true})
+	allow("red")
+	check("applied in red, where the friend is", map[string]bool{"blue": true, "red": true})
+	reports("friend", "other")
+	check("applied in red, and the friend is in blue", map[string]bool{"blue": true, "red": false})
+
+	// Known connections of red alone are judged.
+	rechecks := func(zone uint16) (out []string) {
+		known := tracked{Connection: policy.Connection{From: addrOf("10.50.0.18"), To: addrOf("10.50.0.2"),
+			Protocol: corev1.ProtocolTCP, Port: 80}, zone: zone}
+		c.tables.Policies.Known.snapshot().recheck(known, func(r Recheck) { out = append(out, r.String()) })
+		return out
+	}
+	if have := rechecks(0); len(have) > 0 {
+		t.Errorf("a connection in blue is judged again: %v", have)
+	}
+	if have := rechecks(zoneOfRed); !slices.Equal(have, []string{"ingress not-judged 10.50.0.2 in zone 17"}) {
+		t.Errorf("a connection in red: %v", have)
+	}
+	if have := rechecks(zoneOfRed + 1); len(have) > 0 {
+		t.Errorf("a connection in the zone of no network is judged again: %v", have)
+	}
+}
+
+// TestSeparateRechecks judges the known connection of one of two networks again. Both connections have the same
+// addresses and ports, and the other one stays as it is.
+func TestSeparateRechecks(t *testing.T) {
+	for _, again := range []uint16{0, zoneOfRed} {
+		c := cableOf(t, separateNodes())
+		s := newSources(separateNodes()["east1"])
+		for name, place := range c.states["east1"].Places {
+			s.places.Set(derive.Object{Name: name}, place)
+		}
+		s.engine.Pass()
+		s.tables.Policies.Known.Recheck([]Recheck{{Why: NotJudged, Direction: policy.Egress, Addr: addrOf("10.50.0.2"),
+			Zone: again}})
+		s.engine.Pass()
+		sw, err := oftest.New(Program, slices.Collect(maps.Values(s.held))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.nodes["east1"] = sw
+		visits := map[uint16]bool{}
+		for zone, from := range map[uint16]string{0: "east1 pod3", zoneOfRed: "east1 pod4"} {
+			p := c.request(from, "10.50.0.18:80", oftest.TCP)
+			w := c.send(from, p)
+			c.send(strings.Join(w.places[1:], " "), w.packet.Reply())
+			p.InPort = map[uint16]ofp.Port{0: 3, zoneOfRed: 4}[zone]
+			visits[zone] = slices.Contains(sw.Send(p).Tables, "Again")
+		}
+		if !visits[again] || visits[zoneOfRed-again] {
+			t.Errorf("judged again in zone %d: %v", again, visits)
+		}
+	}
+}
+
+// TestSeparateTraffic sends real connections in two networks with equal ranges: between the same two addresses, from
+// the same port, at the same time.
+func TestSeparateTraffic(t *testing.T) {
+	withOthers(t)
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	if !ovstest.System() {
+		underlay.wholeChecksums(t, "hub")
+	}
+	states := separateNodes()
+	one := newNode(t, underlay, states["east1"], "east1", eastOne, "10.97.0.0/16")
+	two := newNode(t, underlay, states["east2"], "east2", eastTwo, "10.97.0.0/16")
+	for i, n := range []*realNode{one, two} {
+		for j, pod := range n.pods {
+			for _, network := range []string{"tcp", "tcp6"} {
+				pod.serve(t, network, ":8080", fmt.Sprintf("east%d/pod%d", i+1, j+1))
+			}
+			pod.serve(t, "udp", ":5353", fmt.Sprintf("east%d/pod%d", i+1, j+1))
+		}
+	}
+	port := 31000
+	for _, r := range []struct{ name, network, to, blue, red string }{
+		{"to another Node", "tcp", "10.50.0.18:8080", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2"},
+		{"by IPv6", "tcp6", "[fd50::12]:8080", "east2/pod3 fd50::2", "east2/pod4 fd50::2"},
+		{"by UDP", "udp", "10.50.0.18:5353", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2"},
+		{"on one Node", "tcp", "10.50.0.3:8080", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
+		{"on one Node by UDP", "udp", "10.50.0.3:5353", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
+	} {
+		port++
+		t.Run(r.name, func(t *testing.T) {
+			blue, red := one.pods[2].talk(t, port, r.network, r.to), one.pods[3].talk(t, port, r.network, r.to)
+			for range 5 { // both are open
+				if have := blue(); have != r.blue {
+					t.Errorf("in blue %q answers, want %q", have, r.blue)
+				}
+				if have := red(); have != r.red {
+					t.Errorf("in red %q answers, want %q", have, r.red)
+				}
+			}
+		})
+	}
+	for _, n := range []*realNode{one, two} {
+		zones := map[uint16]int{}
+		for line := range strings.Lines(n.ovs.appctl(t, "dpctl/dump-conntrack", "-m")) {
+			if c, ok := trackedOf(line); ok && c.Port != 0 && c.From.Is4() {
+				zones[c.zone]++
+			}
+		}
+		if zones[0] == 0 || zones[0] != zones[zoneOfRed] {
+			t.Errorf("the switch tracks connections by zone: %v, want as many in zone %d as in all others", zones, zoneOfRed)
+		}
+	}
+}
+
+// talk connects from a port. The returned function sends a line through the connection, and returns the answer.
+func (n namespace) talk(t *testing.T, port int, network, address string) func() string {
+	t.Helper()
+	var c net.Conn
+	err := n.do(func() (err error) {
+		c, err = dialFrom(port, versioned(network), address, replyTimeout())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	r := bufio.NewReader(c)
+	return func() string {
+		if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+			return err.Error()
+		}
+		if _, err := c.Write([]byte("who are you, and who am I?\n")); err != nil {
+			return err.Error()
+		}
+		answer, err := r.ReadString('\n')
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(answer)
+	}
+}
