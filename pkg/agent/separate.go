@@ -85,8 +85,8 @@ func (s *separateNetworks) inZone(zone uint16) derive.Object {
 	return s.byZone[zone]
 }
 
-// with returns the Pod of this Node that has an address in the network of a packet, given the network's number. Networks
-// that are not separate count as one.
+// with returns the Pod of this Node that has an address in the network of a packet, given the network's number. All
+// networks that are not separate count as one.
 func (s *separateNetworks) with(p *progress, ip netip.Addr, id tenant.ID) (datapath.Pod, bool) {
 	separate := s.numbered(id)
 	return p.podWith(ip, func(network derive.Object) bool {

@@ -231,17 +231,12 @@ func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 // all networks that are not separate.
 func (a *whyAddresses) further(network derive.Object, ip netip.Addr) (policy.Occupant, bool, policy.NodeBlock) {
 	v := a.tables.policies.Virtual
+	if a.isSeparate(network) {
+		who, occupied := v.PodIn(network, ip)
+		return who, occupied, v.BlockIn(network, ip)
+	}
 	who, occupied := v.PodAt(ip)
-	block := v.BlockAt(ip)
-	separate := a.isSeparate(network)
-	is := func(found derive.Object) bool { return found == network || !separate && !a.isSeparate(found) }
-	if !is(who.Network) {
-		who, occupied = policy.Occupant{}, false
-	}
-	if !is(block.Network) {
-		block = policy.NodeBlock{}
-	}
-	return who, occupied, block
+	return who, occupied, v.BlockAt(ip)
 }
 
 // furtherAt returns the further interface that has an address, which may be in a block without a known Pod. If the
