@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -237,6 +238,20 @@ func (a *whyAddresses) further(network derive.Object, ip netip.Addr) (policy.Occ
 	}
 	who, occupied := v.PodAt(ip)
 	return who, occupied, v.BlockAt(ip)
+}
+
+// apart returns an error for ends in two networks of which one is separate. In the network of the first end, the address
+// of the second end may belong to another Pod, so no packet can be to the second end.
+func (a *whyAddresses) apart(from, to api.WhyEnd) error {
+	separate := func(e api.WhyEnd) bool {
+		namespace, name, _ := strings.Cut(e.Network, "/")
+		return a.isSeparate(derive.Object{Namespace: namespace, Name: name})
+	}
+	if from.Network == "" || to.Network == "" || from.Network == to.Network || !separate(from) && !separate(to) {
+		return nil
+	}
+	return fmt.Errorf("to: a packet to %s in VirtualNetwork %s does not go to %s in VirtualNetwork %s, whose range other "+
+		"networks may have, too: `tombolo policy why` names the reason", to.Address, from.Network, to.Name, to.Network)
 }
 
 // furtherAt returns the further interface that has an address, which may be in a block without a known Pod. If the

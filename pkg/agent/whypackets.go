@@ -56,8 +56,11 @@ func (a *whyAnswers) tracesOf(w whyAnswer) []traceOf {
 		if len(t.stages) == 0 {
 			continue
 		}
-		var err error
-		if t.flow, err = a.texts.packetOf(from, *c); err != nil {
+		err := a.addresses.apart(from, c.To)
+		if err == nil {
+			t.flow, err = a.texts.packetOf(from, *c)
+		}
+		if err != nil {
 			t.failed = err.Error()
 		}
 		out = append(out, t)
