@@ -474,7 +474,8 @@ func TestAbsent(t *testing.T) {
 	lines := []string{
 		"tcp,orig=(src=10.0.0.1,dst=10.96.0.1,sport=1,dport=80)," +
 			"reply=(src=10.0.0.2,dst=10.0.0.1,sport=8080,dport=1),zone=65520",
-		"udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=9,dport=53),reply=(src=10.0.0.2,dst=10.0.0.1,sport=53,dport=9),zone=7,mark=3",
+		"udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=9,dport=53)," +
+			"reply=(src=10.0.0.2,dst=10.0.0.1,sport=53,dport=9),zone=7,mark=3",
 		"icmp,orig=(src=10.0.0.1,dst=10.0.0.2,id=9,type=8,code=0)," +
 			"reply=(src=10.0.0.2,dst=10.0.0.1,id=9,type=0,code=0),zone=65520",
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
-// addSeparate adds a separate VirtualNetwork with range 10.50.0.0/22, in which a Pod of this Node has address 10.50.0.2.
+// addSeparate adds a separate VirtualNetwork with range 10.50.0.0/22. A Pod of this Node has address 10.50.0.2 there.
 // The addresses on node-2 belong to Pods that exist there.
 func (a *asked) addSeparate(name string, zone int32, here cni.Attachment, there map[string]string) {
 	a.t.Helper()
@@ -61,8 +61,8 @@ func (a *asked) addSeparate(name string, zone int32, here cni.Attachment, there 
 	a.must(a.agent.cniNode().Attach(ctx, here))
 }
 
-// TestSeparateNetworks has three Pods of a Node with one address: in a network that is not separate, and in two separate
-// ones. Answers, records and logs name the Pod in the network that is meant, and a real switch agrees.
+// TestSeparateNetworks has three Pods of a Node with one address: in a network that is not separate, and in two
+// separate ones. Answers, records and logs name the Pod in the network that is meant, and a real switch agrees.
 func TestSeparateNetworks(t *testing.T) {
 	a := newAskedOf(t, family.IPv4, func(c *config.Config) { c.FeatureGates["TenantNetworks"] = true })
 	a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid of default"}}
@@ -132,8 +132,9 @@ func TestSeparateNetworks(t *testing.T) {
 	}
 	want = "to: a packet to 10.50.0.2 in VirtualNetwork default/blue does not go to default/web in VirtualNetwork " +
 		"default/green"
-	if e := a.get(api.PathTraces+"?from=default/db@blue&to=default/web@green&port=80", &api.TraceList{}); !strings.Contains(
-		e, want) {
+	var list api.TraceList
+	e := a.get(api.PathTraces+"?from=default/db@blue&to=default/web@green&port=80", &list)
+	if !strings.Contains(e, want) {
 		t.Errorf("a trace to another network: %q, want %q", e, want)
 	}
 	a.namesOfSeparate(t)
@@ -151,7 +152,8 @@ func (a *asked) namesOfSeparate(t *testing.T) {
 	headers := datapath.Headers{Src: netip.MustParseAddr("10.50.0.2"), Dst: netip.MustParseAddr("10.50.0.18"), Protocol: 6,
 		SrcPort: 40000, DstPort: 80}
 	o := a.agent.packetIns.observer
-	for network, want := range map[string][2]string{"blue": {"db", "far"}, "green": {"web", "other"}, "gold": {"third", ""}} {
+	for network, want := range map[string][2]string{"blue": {"db", "far"}, "green": {"web", "other"},
+		"gold": {"third", ""}} {
 		id := a.numberOf(network)
 		r := seenReport{Report: datapath.Report{Headers: headers, Kind: datapath.Opened, Network: id, FromPod: true}}
 		a.must(ask(t.Context(), a.agent.tables.engine, func() {

@@ -240,8 +240,8 @@ func (a *whyAddresses) further(network derive.Object, ip netip.Addr) (policy.Occ
 	return who, occupied, v.BlockAt(ip)
 }
 
-// apart returns an error for ends in two networks of which one is separate. In the network of the first end, the address
-// of the second end may belong to another Pod, so no packet can be to the second end.
+// apart returns an error for ends in two networks of which one is separate. In the network of the first end, the
+// address of the second end may belong to another Pod. So no packet can be to the second end.
 func (a *whyAddresses) apart(from, to api.WhyEnd) error {
 	separate := func(e api.WhyEnd) bool {
 		namespace, name, _ := strings.Cut(e.Network, "/")
