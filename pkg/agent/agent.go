@@ -43,6 +43,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -223,7 +224,7 @@ func newAgent(o Options) (*Agent, error) {
 	if a.watcher, err = watch.New(o.REST, a.log, a.tables.kinds.All()...); err != nil {
 		return nil, err
 	}
-	a.packetIns.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.progress.podAt, a.log)
+	a.packetIns.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.podAt, a.log)
 	file, least := filepath.Join(o.RunDir, "names.json"), time.Duration(a.config.FQDNCacheMinTTL)*time.Second
 	a.packetIns.names = newLearnedNames(agentNames{a}, file, least, a.log)
 	a.packetIns.names.load()
@@ -282,9 +283,13 @@ func newAgent(o Options) (*Agent, error) {
 	a.follower = newNodeFollower(a)
 	hops := metrics.NewPropagation()
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { hops.Took(metrics.EndpointsToFlows, d) })
-	reader := &connectionReader{list: func(ctx context.Context, each func(string)) error {
-		return a.tracer.Lines(ctx, each, "dpctl/dump-conntrack", conntrackDump(a.config)...)
-	}}
+	list := func(all func() bool) func(ctx context.Context, each func(string)) error {
+		return func(ctx context.Context, each func(string)) error {
+			return a.tracer.Lines(ctx, each, "dpctl/dump-conntrack", conntrackDump(a.config, all())...)
+		}
+	}
+	separate := func() bool { return a.connections.zones.any() }
+	reader := &connectionReader{list: list(separate), all: list(func() bool { return true })}
 	looks := agentSwitch{a.tables, a.flows, reader, a.tracer}
 	count := func(ctx context.Context) (tracked, limit int, err error) {
 		return countConnections(ctx, a.tracer, a.config)
@@ -292,6 +297,7 @@ func newAgent(o Options) (*Agent, error) {
 	a.connections = connectionWork{
 		flusher: newConntrackFlusher(looks, a.log), rechecks: newRechecker(looks, a.log),
 		count: &connectionCount{read: count, log: a.log},
+		zones: newZoneFlusher(looks, func() *attachments { return a.attachments }, a.progress.ready, a.log),
 	}
 	client, err := newReportClient(o.REST)
 	if err != nil {
@@ -308,6 +314,7 @@ func newAgent(o Options) (*Agent, error) {
 		policies: &policyAnswers{a.tables, a.flows}, why: newWhyAnswers(a.tables, a.tracer),
 	}
 	a.packetIns.observer = newObserver(a.config, a.tables, a.answers.why, a.flows, a.log)
+	a.packetIns.observer.ends.separate = separate
 	if a.config.OVSDatapathType == "netdev" {
 		a.packetIns.observer.ends.poll = func(ctx context.Context) (map[connectionKey]bool, error) {
 			return pollConnections(ctx, count, reader)
@@ -340,6 +347,15 @@ func newAgent(o Options) (*Agent, error) {
 			wayMetrics{ways, a.packetIns.probes.Prober}, a.packetIns.probes.nodes, stateMetrics{a})
 	}
 	return a, nil
+}
+
+// podAt returns the name of the Pod of this Node that has an address in a network of tenants, or no name.
+func (a *Agent) podAt(ip netip.Addr, network tenant.ID) string {
+	pod, ok := a.tables.objects.networks.separate.with(a.progress, ip, network)
+	if !ok {
+		return ""
+	}
+	return pod.Namespace + "/" + pod.Name
 }
 
 // ignoreEnd drops the error of something that ended because ctx did.
@@ -380,6 +396,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	a.tables.loaded()
 	runs := []func(context.Context){
 		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
+		a.connections.zones.run,
 		a.confirms.run, a.trim, a.follower.followSwitch, a.follower.followUnderlay,
 		a.restore.end, a.restore.freeUplink,
 		a.tables.engine.Run, a.relays.run,
@@ -422,7 +439,7 @@ func (a *Agent) untranslated(ctx context.Context) error {
 
 // cniNode returns the Node's side of CNI requests.
 func (a *Agent) cniNode() *cniNode {
-	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.host, a.progress, a.log}
+	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.host, a.progress, a.connections.zones, a.log}
 }
 
 // trim returns memory to the system once everything is in place. The first reading of a large cluster leaves more

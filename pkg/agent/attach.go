@@ -157,6 +157,21 @@ func (a *attachments) list() []cni.Attachment {
 	})
 }
 
+// networks returns the VirtualNetworks of all attachments, also of these whose port and flows may still exist.
+func (a *attachments) networks() (out []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, list := range []map[attachmentID]cni.Attachment{a.byID, a.leaving} {
+		for _, at := range list {
+			if at.VirtualNetwork != "" {
+				out = append(out, at.VirtualNetwork)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // has reports whether an attachment is in the record.
 func (a *attachments) has(at cni.Attachment) bool {
 	a.mu.Lock()

@@ -24,6 +24,7 @@ type cniNode struct {
 	flows       *flowsync.Syncer
 	host        *hostnet.Manager
 	progress    *progress
+	zones       *zoneFlusher
 	log         *slog.Logger
 }
 
@@ -49,7 +50,12 @@ const labelsWait = 2 * time.Second
 // requested number, and follow if the port gets another one. If policies may select the Pod, Attach also waits a short
 // time for the Pod's labels. Without labels the Pod starts closed, and opens when they arrive.
 func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
-	if err := n.attachments.put(at); err != nil {
+	recorded, err := n.zones.arrive(ctx, at)
+	if err != nil {
+		return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err)
+	}
+	err = n.attachments.put(at)
+	if recorded(); err != nil {
 		return err
 	}
 	if at.PodUID != "" { // else the Pod is unknown before the kubelet reports its address
@@ -144,6 +150,7 @@ func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error 
 	}
 	n.unmapped(ctx, at)
 	n.attachments.left(at)
+	n.zones.changed()
 	return nil
 }
 

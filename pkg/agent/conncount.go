@@ -80,7 +80,7 @@ func countConnections(ctx context.Context, tracer appctl.Client, c config.Config
 	ask := func(what string) (string, error) {
 		if c.OVSDatapathType == "netdev" {
 			command := "dpctl/ct-get-" + map[string]string{"count": "nconns", "max": "maxconns"}[what]
-			return tracer.Run(ctx, command, conntrackDump(c)[0])
+			return tracer.Run(ctx, command, conntrackDump(c, false)[0])
 		}
 		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_" + what)
 		return string(text), err

@@ -10,6 +10,7 @@ import (
 type connectionWork struct {
 	flusher  *conntrackFlusher
 	rechecks *rechecker
+	zones    *zoneFlusher // nil without feature gate TenantNetworks
 	count    *connectionCount
 }
 
@@ -18,6 +19,8 @@ type connectionWork struct {
 // They get the list line by line, since it can be half a gigabyte.
 type connectionReader struct {
 	list func(context.Context, func(line string)) error
+	// all lists the connections of all zones, even if list leaves some out.
+	all func(context.Context, func(line string)) error
 
 	mu    sync.Mutex
 	next  *listing // one that has not begun
@@ -28,6 +31,7 @@ type connectionReader struct {
 type listing struct {
 	done    chan struct{}
 	readers []*lineReader
+	all     bool // of all zones
 	err     error
 }
 
@@ -51,6 +55,16 @@ const readPause = time.Second
 // read calls each with every line of a list that begins after the call of read. The calls come one after the other, and
 // all of them before read returns. If read fails, each may have got a part of the lines.
 func (r *connectionReader) read(ctx context.Context, each func(line string)) error {
+	return r.ask(ctx, each, false)
+}
+
+// readAll reads the connections of all zones.
+func (r *connectionReader) readAll(ctx context.Context, each func(line string)) error {
+	return r.ask(ctx, each, true)
+}
+
+// ask has a list made. Readers of some zones get a list of all zones, too, if another reader needs it.
+func (r *connectionReader) ask(ctx context.Context, each func(line string), all bool) error {
 	asks := &lineReader{each: each}
 	r.mu.Lock()
 	l := r.next
@@ -59,7 +73,7 @@ func (r *connectionReader) read(ctx context.Context, each func(line string)) err
 		r.next = l
 		go r.run(context.WithoutCancel(ctx), l, r.began.Add(readPause))
 	}
-	l.readers = append(l.readers, asks)
+	l.readers, l.all = append(l.readers, asks), l.all || all
 	r.mu.Unlock()
 	select {
 	case <-ctx.Done():
@@ -79,7 +93,11 @@ func (r *connectionReader) run(ctx context.Context, l *listing, at time.Time) {
 	r.mu.Lock()
 	r.next, r.began = nil, time.Now()
 	r.mu.Unlock()
-	l.err = r.list(ctx, func(line string) {
+	list := r.list
+	if l.all {
+		list = r.all
+	}
+	l.err = list(ctx, func(line string) {
 		for _, asks := range l.readers {
 			asks.line(line)
 		}

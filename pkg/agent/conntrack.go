@@ -402,11 +402,15 @@ func (s agentSwitch) revalidated(ctx context.Context) error {
 }
 
 // conntrackDump returns the arguments of dpctl/dump-conntrack. They are the datapath and the zone of Services, since
-// the kernel also tracks connections of the host. The command has no filter for protocols.
-func conntrackDump(c config.Config) []string {
+// the kernel also tracks connections of the host. The command has no filter for protocols, or for several zones. So the
+// list has all zones if that is requested.
+func conntrackDump(c config.Config, allZones bool) []string {
 	name := "system@ovs-system"
 	if c.OVSDatapathType == "netdev" {
 		name = "netdev@ovs-netdev"
+	}
+	if allZones {
+		return []string{name}
 	}
 	return []string{name, fmt.Sprintf("zone=%d", datapath.ServiceZone)}
 }

@@ -185,11 +185,11 @@ func TestConntrackFlusher(t *testing.T) {
 // TestConntrackDump reads a list with connections that are not of Services. They are left out.
 func TestConntrackDump(t *testing.T) {
 	c := config.Default()
-	if have := conntrackDump(c); !slices.Equal(have, []string{"system@ovs-system", "zone=65520"}) {
+	if have := conntrackDump(c, false); !slices.Equal(have, []string{"system@ovs-system", "zone=65520"}) {
 		t.Errorf("arguments %q", have)
 	}
 	c.OVSDatapathType = "netdev"
-	if have := conntrackDump(c); !slices.Equal(have, []string{"netdev@ovs-netdev", "zone=65520"}) {
+	if have := conntrackDump(c, false); !slices.Equal(have, []string{"netdev@ovs-netdev", "zone=65520"}) {
 		t.Errorf("arguments %q", have)
 	}
 }

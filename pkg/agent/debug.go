@@ -339,7 +339,7 @@ func (d debugAPI) serveStatus(r *http.Request) (any, error) {
 		// If the switch does not answer, the version stays unknown. The field Waiting reports other faults of the switch.
 		s.OVS, _ = d.agent.tracer.Version(r.Context())
 	}
-	if u, err := d.agent.tracer.Upcalls(r.Context(), conntrackDump(d.agent.config)[0]); err == nil {
+	if u, err := d.agent.tracer.Upcalls(r.Context(), conntrackDump(d.agent.config, false)[0]); err == nil {
 		s.Upcalls = &api.Upcalls{Missed: u.Missed, Lost: u.Lost}
 	}
 	return s, nil

@@ -170,7 +170,7 @@ func (d debugAPI) serveConnections(r *http.Request) (any, error) {
 			return
 		}
 		list.Entries = append(list.Entries, line)
-	}, "dpctl/dump-conntrack", conntrackDump(d.agent.config)...)
+	}, "dpctl/dump-conntrack", conntrackDump(d.agent.config, d.agent.connections.zones.any())...)
 	if err != nil {
 		return nil, fmt.Errorf("list the tracked connections: %w", err)
 	}

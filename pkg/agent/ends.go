@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/ended"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/sysctl"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // Bounds of the ends of connections.
@@ -41,11 +43,13 @@ type connectionEnds struct {
 	list   func() ([]ended.Connection, error)
 	poll   func(context.Context) (map[connectionKey]bool, error) // of a datapath that reports no ends: what it tracks
 	count  func() error                                          // has the kernel count packets and bytes
-	log    *slog.Logger
-	change chan struct{} // has an entry if wanted has changed
-	lost   atomic.Uint64
-	living chan []ended.Connection // lists of connections that live, for the exporter
-	polled chan polledKeys
+	// separate reports whether this Node has Pods in separate networks; nil without such networks.
+	separate func() bool
+	log      *slog.Logger
+	change   chan struct{} // has an entry if wanted has changed
+	lost     atomic.Uint64
+	living   chan []ended.Connection // lists of connections that live, for the exporter
+	polled   chan polledKeys
 
 	mu     sync.Mutex
 	wanted bool
@@ -67,6 +71,17 @@ type endedAt struct {
 type connectionKey struct {
 	protocol       uint8
 	client, server netip.AddrPort
+	zone           uint16 // of a separate network, or 0
+}
+
+// keyOfEnd returns the key of a connection that the kernel tracks.
+func keyOfEnd(c ended.Connection) connectionKey {
+	return connectionKey{c.Protocol, c.Client, c.Server, c.Zone}
+}
+
+// keyOfPacket returns the key of the connection of a packet.
+func keyOfPacket(h datapath.Headers, zone uint16) connectionKey {
+	return connectionKey{h.Protocol, netip.AddrPortFrom(h.Src, h.SrcPort), netip.AddrPortFrom(h.Dst, h.DstPort), zone}
 }
 
 // birth is the record of the beginning of a connection that has not ended. If several births have one key, next is the
@@ -88,11 +103,23 @@ func newConnectionEnds(datapathType string, log *slog.Logger) *connectionEnds {
 		living: make(chan []ended.Connection), polled: make(chan polledKeys)}
 	if datapathType == "system" {
 		e.count = countBytes
-		e.listen = func() (endReader, error) { return ended.Listen(datapath.ServiceZone, 0) }
-		e.list = func() ([]ended.Connection, error) { return ended.Tracked(datapath.ServiceZone, 0) }
+		e.listen = func() (endReader, error) { return ended.Listen(allZones, 0) }
+		e.list = func() ([]ended.Connection, error) {
+			if e.separate == nil || !e.separate() {
+				return ended.Tracked(ended.Zones{Main: datapath.ServiceZone}, 0)
+			}
+			list, err := ended.Tracked(allZones, 0)
+			return slices.DeleteFunc(list, foreign), err
+		}
 	}
 	return e
 }
+
+// allZones are the zones of our connections: the main zone, and these of separate networks.
+var allZones = ended.Zones{Main: datapath.ServiceZone, Last: tenant.MaxZone}
+
+// foreign reports whether a connection is of another program that uses the zones of separate networks.
+func foreign(c ended.Connection) bool { return c.Zone != 0 && !datapath.HasSource(c.Mark) }
 
 // countBytes has the kernel count the packets and bytes of connections that begin from now on.
 func countBytes() error {
@@ -224,7 +251,7 @@ func pollConnections(ctx context.Context, count func(context.Context) (tracked, 
 	keys := map[connectionKey]bool{}
 	err = reader.read(ctx, func(line string) {
 		if h, ok := datapath.TrackedConnection(line); ok {
-			keys[connectionKey{h.Protocol, netip.AddrPortFrom(h.Src, h.SrcPort), netip.AddrPortFrom(h.Dst, h.DstPort)}] = true
+			keys[keyOfPacket(h.Headers, h.Zone)] = true
 		}
 	})
 	return keys, err
@@ -270,6 +297,9 @@ func (e *connectionEnds) read(ctx context.Context) error {
 func (e *connectionEnds) take(list []ended.Connection, lost uint64, at time.Time) {
 	e.mu.Lock()
 	for _, c := range list {
+		if foreign(c) {
+			continue
+		}
 		if len(e.came) == maxEnds {
 			lost++
 			continue
@@ -327,13 +357,12 @@ func (e *connectionEnds) due(now time.Time) []endedAt {
 	return out
 }
 
-// began keeps the record of a connection until it ends.
-func (e *connectionEnds) began(r seenReport, out *record.Record) {
+// began keeps the record of a connection until it ends. The zone is 0, unless the network is a separate one.
+func (e *connectionEnds) began(r seenReport, zone uint16, out *record.Record) {
 	if e.listen == nil && e.poll == nil || !e.isWanted() {
 		return
 	}
-	key := connectionKey{r.Protocol, netip.AddrPortFrom(r.Src, r.SrcPort), netip.AddrPortFrom(r.Dst, r.DstPort)}
-	e.keep(&birth{Record: out, key: key, changed: out.Time})
+	e.keep(&birth{Record: out, key: keyOfPacket(r.Headers, zone), changed: out.Time})
 }
 
 // keep keeps a birth. If there are too many, it forgets the oldest ones.
@@ -377,7 +406,7 @@ func (e *connectionEnds) next(key connectionKey) {
 // a connection has ended. So of several births with ports it returns the newest one before the end. Without ports, such
 // as with ICMP, several connections with one key live at the same time, and it returns the oldest birth.
 func (e *connectionEnds) birthOf(c endedAt) *birth {
-	key := connectionKey{c.Protocol, c.Client, c.Server}
+	key := keyOfEnd(c.Connection)
 	b := e.births[key]
 	if b == nil {
 		return nil
@@ -430,7 +459,7 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 	if unnamed > 0 {
 		if ask(ctx, o.tables.engine, func() {
 			for i, c := range list {
-				if events[i].End == nil {
+				if events[i].End == nil && o.isNamed(c.Connection) {
 					events[i].End = o.ended(c, o.namedLate(c.Connection, c.at), c.Began)
 					events[i].End.Life.Late = true
 				}
@@ -451,7 +480,17 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 
 // namedLate makes the record of a connection whose beginning was not recorded. Call it between two passes.
 func (o *observer) namedLate(c ended.Connection, at time.Time) *record.Record {
-	return o.named(seenReport{datapath.ReportOfMark(c.Mark, firstHeaders(c), c.Asked), at}).Connection
+	r := datapath.ReportOfMark(c.Mark, firstHeaders(c), c.Asked)
+	if c.Zone != 0 {
+		v, _ := o.tables.tenants.VirtualNetworks.Get(o.tables.objects.networks.separate.inZone(c.Zone))
+		r.Network = v.Place.ID
+	}
+	return o.named(seenReport{r, at}).Connection
+}
+
+// isNamed reports whether the network of a connection is known.
+func (o *observer) isNamed(c ended.Connection) bool {
+	return c.Zone == 0 || o.tables.objects.networks.separate.inZone(c.Zone) != derive.Object{}
 }
 
 // firstHeaders are the headers of a connection's first packet behind the Service.

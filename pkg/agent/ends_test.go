@@ -107,13 +107,13 @@ func TestConnectionEnds(t *testing.T) {
 		if namespace.Load() == 0 {
 			return nil, nil
 		}
-		return ended.Tracked(datapath.ServiceZone, int(namespace.Load()))
+		return ended.Tracked(allZones, int(namespace.Load()))
 	}
 	o.ends.count = func() error { return nil }
 	o.ends.listen = func() (endReader, error) {
 		ns := <-made
 		namespace.Store(int64(ns))
-		events, err := ended.Listen(datapath.ServiceZone, int(ns))
+		events, err := ended.Listen(allZones, int(ns))
 		listening <- struct{}{}
 		return events, err
 	}
@@ -381,7 +381,7 @@ func TestBirthOf(t *testing.T) {
 			for _, ms := range row.births {
 				r := seenReport{Report: datapath.Report{Headers: datapath.Headers{Src: client, Dst: server, Protocol: 6,
 					SrcPort: row.port, DstPort: row.port}}}
-				e.began(r, &record.Record{Time: at(ms)})
+				e.began(r, 0, &record.Record{Time: at(ms)})
 			}
 			for i, ms := range row.ends {
 				c := ended.Connection{Protocol: 6, Client: netip.AddrPortFrom(client, row.port),
@@ -401,6 +401,36 @@ func TestBirthOf(t *testing.T) {
 	}
 }
 
+// TestBirthsInZones has equal connections in two separate networks and in the main zone. Each end finds its own birth.
+func TestBirthsInZones(t *testing.T) {
+	e := newConnectionEnds("system", slog.New(slog.NewTextHandler(&logTail{}, nil)))
+	e.want(true)
+	begin := time.Unix(1000, 0)
+	r := seenReport{Report: datapath.Report{Headers: datapath.Headers{Src: netip.MustParseAddr("10.50.0.2"),
+		Dst: netip.MustParseAddr("10.50.0.3"), Protocol: 6, SrcPort: 40000, DstPort: 80}}}
+	for _, zone := range []uint16{0, 1, 2} {
+		e.began(r, zone, &record.Record{Time: begin, Way: fmt.Sprint("zone ", zone)})
+	}
+	c := ended.Connection{Protocol: 6, Client: netip.AddrPortFrom(r.Src, 40000), Server: netip.AddrPortFrom(r.Dst, 80)}
+	for _, zone := range []uint16{2, 0, 1} {
+		c.Zone = zone
+		if b := e.birthOf(endedAt{c, begin.Add(time.Minute)}); b == nil || b.Way != fmt.Sprint("zone ", zone) {
+			t.Errorf("the end in zone %d has birth %+v", zone, b)
+		}
+	}
+	c.Zone = 3
+	if b := e.birthOf(endedAt{c, begin.Add(time.Minute)}); b != nil || len(e.births) != 0 {
+		t.Errorf("an end without a birth has %+v, and %d births are left", b, len(e.births))
+	}
+	// Another program on the host may use the same zones. Its connections have no source in their mark.
+	e.take([]ended.Connection{c}, 0, begin)
+	c.Mark = 3
+	e.take([]ended.Connection{c}, 0, begin)
+	if list := e.due(begin.Add(time.Minute)); len(list) != 1 || list[0].Mark != 3 {
+		t.Errorf("the ends are %+v", list)
+	}
+}
+
 // TestBirthsBounded has more connections live than are kept. The oldest ones are forgotten.
 func TestBirthsBounded(t *testing.T) {
 	e := newConnectionEnds("system", slog.New(slog.NewTextHandler(&logTail{}, nil)))
@@ -412,7 +442,7 @@ func TestBirthsBounded(t *testing.T) {
 	}
 	const more = 1000
 	for i := range maxBirths + more {
-		e.began(report(i), &record.Record{})
+		e.began(report(i), 0, &record.Record{})
 		if i > 0 && i < maxBirths/2 { // short ones do not shorten the memory of the others
 			r := report(i)
 			e.birthOf(endedAt{ended.Connection{Protocol: 17, Client: netip.AddrPortFrom(r.Src, r.SrcPort),
@@ -423,13 +453,12 @@ func TestBirthsBounded(t *testing.T) {
 		t.Errorf("%d of %d births are kept", have, maxBirths/2+more+1)
 	}
 	for i := range maxBirths + more {
-		e.began(report(1<<20+i), &record.Record{})
+		e.began(report(1<<20+i), 0, &record.Record{})
 	}
 	if n := len(e.births); n > maxBirths || n < maxBirths-birthsRoom || len(e.order) != n {
 		t.Errorf("%d births are kept, want nearly %d", n, maxBirths)
 	}
-	if r := report(0); e.births[connectionKey{17, netip.AddrPortFrom(r.Src, r.SrcPort),
-		netip.AddrPortFrom(r.Dst, 53)}] != nil {
+	if r := report(0); e.births[keyOfPacket(r.Headers, 0)] != nil {
 		t.Error("an old birth is kept")
 	}
 	e.take(make([]ended.Connection, maxEnds+7), 1, time.Now())
@@ -445,7 +474,8 @@ func TestAbsent(t *testing.T) {
 	lines := []string{
 		"tcp,orig=(src=10.0.0.1,dst=10.96.0.1,sport=1,dport=80)," +
 			"reply=(src=10.0.0.2,dst=10.0.0.1,sport=8080,dport=1),zone=65520",
-		"udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=9,dport=53),reply=(src=10.0.0.2,dst=10.0.0.1,sport=53,dport=9),zone=7",
+		"udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=9,dport=53)," +
+			"reply=(src=10.0.0.2,dst=10.0.0.1,sport=53,dport=9),zone=7,mark=3",
 		"icmp,orig=(src=10.0.0.1,dst=10.0.0.2,id=9,type=8,code=0)," +
 			"reply=(src=10.0.0.2,dst=10.0.0.1,id=9,type=0,code=0),zone=65520",
 	}
@@ -460,19 +490,24 @@ func TestAbsent(t *testing.T) {
 	o.ends.poll = func(ctx context.Context) (map[connectionKey]bool, error) { return pollConnections(ctx, count, reader) }
 	o.ends.want(true)
 	at := time.Now()
+	zone := uint16(0)
 	began := func(protocol uint8, from, to uint16, ago time.Duration) {
 		r := datapath.Report{Headers: datapath.Headers{Src: netip.MustParseAddr("10.0.0.1"), SrcPort: from,
 			Dst: netip.MustParseAddr("10.0.0.2"), DstPort: to, Protocol: protocol}}
-		o.ends.began(seenReport{Report: r}, &record.Record{Time: at.Add(-ago), From: record.End{Port: from}})
+		o.ends.began(seenReport{Report: r}, zone, &record.Record{Time: at.Add(-ago), From: record.End{Port: from}})
 	}
 	began(6, 1, 8080, time.Minute)          // in the list
 	began(6, 2, 8080, time.Minute)          // ended
 	began(17, 9, 53, time.Minute)           // of another zone in the list
 	began(6, 3, 8080, 100*time.Millisecond) // too young to be in the list
 	began(1, 0, 0, time.Minute)             // without ports
+	zone = 7
+	began(17, 9, 53, time.Minute) // in the list
+	zone = 8
+	began(6, 1, 8080, time.Minute) // of another zone in the list
 	keys, err := o.ends.poll(t.Context())
-	if err != nil || len(keys) != 1 {
-		t.Fatalf("the list has %v, error %v; want one connection", keys, err)
+	if err != nil || len(keys) != 2 {
+		t.Fatalf("the list has %v, error %v; want two connections", keys, err)
 	}
 	for range 2 { // the second time nothing is new
 		o.addAbsent(polledKeys{at, keys})
@@ -485,8 +520,8 @@ func TestAbsent(t *testing.T) {
 			t.Errorf("the end is %+v", l)
 		}
 	}
-	if !slices.Equal(ports, []uint16{2, 9}) {
-		t.Errorf("the clients' ports of the ends are %v, want 2 and 9", ports)
+	if !slices.Equal(ports, []uint16{2, 9, 1}) {
+		t.Errorf("the clients' ports of the ends are %v, want 2, 9 and 1", ports)
 	}
 	tracked = pollMost + 1
 	if _, err := o.ends.poll(t.Context()); !errors.Is(err, errManyConnections) {

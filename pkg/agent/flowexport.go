@@ -127,7 +127,7 @@ func (o *observer) exportLiving(ctx context.Context, list []ended.Connection, no
 		if c.Client.Port() == 0 {
 			continue // several may have one key
 		}
-		b := o.ends.births[connectionKey{c.Protocol, c.Client, c.Server}]
+		b := o.ends.births[keyOfEnd(c)]
 		if b == nil {
 			if len(unnamed) < endsBatch {
 				unnamed = append(unnamed, c)
@@ -146,7 +146,10 @@ func (o *observer) exportLiving(ctx context.Context, list []ended.Connection, no
 	}
 	_ = ask(ctx, o.tables.engine, func() { // if it fails, the next list names them
 		for _, c := range unnamed {
-			o.ends.keep(&birth{Record: o.namedLate(c, now), key: connectionKey{c.Protocol, c.Client, c.Server}, late: true,
+			if !o.isNamed(c) {
+				continue
+			}
+			o.ends.keep(&birth{Record: o.namedLate(c, now), key: keyOfEnd(c), late: true,
 				sent: c.Sent, received: c.Received, changed: now})
 		}
 	})

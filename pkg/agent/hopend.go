@@ -63,7 +63,7 @@ func (a *hopAnswers) wayPort(port ofp.Port) bool {
 func (a *hopAnswers) lost(t appctl.Traced, kind datapath.PacketKind) api.HopEnd {
 	last := t.Last()
 	r := seenReport{Report: datapath.Report{Kind: kind, Table: ofp.Table(last.Table), Cookie: last.Cookie,
-		Priority: last.Priority, Headers: headersIn(t)}}
+		Priority: last.Priority, Headers: headersIn(t), Network: datapath.NetworkIn(t.Fields[datapath.NetworkRegister])}}
 	asked, err := netip.ParseAddr(cmp.Or(t.Fields["ct_ipv6_dst"], t.Fields["ct_nw_dst"]))
 	if err == nil && asked != r.Dst {
 		asking, _ := strconv.ParseUint(t.Fields["ct_tp_dst"], 10, 16)
@@ -73,7 +73,8 @@ func (a *hopAnswers) lost(t appctl.Traced, kind datapath.PacketKind) api.HopEnd 
 	if kind != datapath.Dropped {
 		out.Verdict = record.Rejected
 	}
-	a.observer.explain(r, out, a.why.addresses.endAt(r.Src), a.why.addresses.endAt(r.Dst))
+	from, to := a.observer.endsOf(r)
+	a.observer.explain(r, out, from, to)
 	end := api.HopEnd{Verdict: out.Verdict, Reason: out.Reason, Message: out.Message, Policies: out.Policies}
 	if out.Rule != nil {
 		end.Rule = out.Rule.Policy + " " + out.Rule.Name

@@ -76,6 +76,7 @@ func (t *tables) declareKinds() {
 			Imports:    imports,
 			Leases:     watch.NewSource(k, "subnetleases", tenant.LeaseFactsOf, watch.IfAllowed()),
 		})
+		t.objects.networks.separate = newSeparateNetworks(t.tenants.VirtualNetworks)
 		watch.Into(k, p.Blocks, policy.BlocksOf, watch.IfAllowed())
 		watch.Into(k, p.Further, policy.FurtherOf, watch.IfAllowed())
 		t.objects.networks.others = watch.NewSource(k, "network-attachment-definitions", tenant.OtherPlugin,

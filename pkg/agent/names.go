@@ -379,7 +379,7 @@ func (n agentNames) applied(ctx context.Context, set map[string][]netip.Addr) er
 
 func (n agentNames) release(ctx context.Context, a datapath.Answer) error {
 	node, ok := n.agent.tables.node.Get(self)
-	pod, there := n.agent.progress.podWith(a.To)
+	pod, there := n.agent.tables.objects.networks.separate.with(n.agent.progress, a.To, a.Network)
 	if !ok || !there {
 		return fmt.Errorf("no Pod of this Node has %s", a.To)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // Bounds of the observer.
@@ -58,8 +59,8 @@ type observer struct {
 	flows   *flowsync.Syncer
 	log     *slog.Logger
 	history *record.History
-	queue   *sharedQueue[netip.Addr, seenReport] // by the sender
-	lost    atomic.Uint64                        // reports that found the queue full
+	queue   *sharedQueue[networkAddr, seenReport]
+	lost    atomic.Uint64 // reports that found the queue full
 	ends    *connectionEnds
 	export  *flowExport            // nil if no collector gets records
 	recent  atomic.Int32           // looks at the meters that are still due
@@ -71,7 +72,7 @@ type observer struct {
 	// Only run uses these.
 	folded   map[foldKey]*folded
 	rules    ruleNames
-	senders  map[netip.Addr]int // reports in this second
+	senders  map[networkAddr]int // reports in this second
 	isolated map[isolatedKey]isolatedPolicies
 	meters   map[uint32]uint64 // packets that the meters of reports have dropped
 }
@@ -94,6 +95,14 @@ type seenReport struct {
 	at time.Time
 }
 
+// networkAddr is an address in a network of tenants, or in the default network.
+type networkAddr struct {
+	ip      netip.Addr
+	network tenant.ID
+}
+
+func senderOf(r datapath.Report) networkAddr { return networkAddr{r.Src, r.Network} }
+
 // foldKey is the part that equal drops have in common. It has no port of the client, since a client that tries again
 // takes another port.
 type foldKey struct {
@@ -103,6 +112,7 @@ type foldKey struct {
 	table    ofp.Table
 	cookie   uint64
 	kind     datapath.PacketKind
+	network  tenant.ID
 }
 
 // folded is a record whose repeats are counted.
@@ -127,14 +137,14 @@ func newObserver(c config.Config, t *tables, why *whyAnswers, flows *flowsync.Sy
 		config: c.Observe, tables: t, why: why, flows: flows, log: log,
 		history: record.NewHistory(c.Observe.HistoryMiB << 20),
 		ends:    newConnectionEnds(c.OVSDatapathType, log),
-		queue:   newSharedQueue[netip.Addr, seenReport](reportQueue), folded: map[foldKey]*folded{},
+		queue:   newSharedQueue[networkAddr, seenReport](reportQueue), folded: map[foldKey]*folded{},
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tombolo_dropped_packets_total",
 			Help: "Packets that the switch has dropped or refused and that are recorded, by the reason of the record. Packets " +
 				"whose copies were lost have the reason unrecorded.",
 		}, []string{"reason"}),
 		rules:   ruleNames{tables: t, cookie: flows.Cookie},
-		senders: map[netip.Addr]int{}, isolated: map[isolatedKey]isolatedPolicies{},
+		senders: map[networkAddr]int{}, isolated: map[isolatedKey]isolatedPolicies{},
 	}
 }
 
@@ -162,7 +172,7 @@ func (o *observer) take(in ofp.PacketIn2) error {
 		return nil // BFD of a way whose port this switch does not have yet, or any more
 	}
 	o.recent.Store(dueLooks)
-	if err := o.queue.push(r.Src, seenReport{r, time.Now()}); err != nil {
+	if err := o.queue.push(senderOf(r), seenReport{r, time.Now()}); err != nil {
 		o.miss(r)
 		return err
 	}
@@ -211,7 +221,8 @@ func (o *observer) addSome(ctx context.Context) {
 			o.repeat(f, r)
 			continue
 		}
-		if o.senders[r.Src]++; r.Kind != datapath.Opened && o.senders[r.Src] > ofOneSender {
+		from := senderOf(r.Report)
+		if o.senders[from]++; r.Kind != datapath.Opened && o.senders[from] > ofOneSender {
 			o.miss(r.Report) // a scan of all ports must not take the history of others
 			continue
 		}
@@ -229,7 +240,7 @@ func (o *observer) addSome(ctx context.Context) {
 			}
 			e := o.named(r)
 			if e.Connection != nil {
-				o.ends.began(r, e.Connection)
+				o.ends.began(r, o.tables.objects.networks.separate.zoneOf(o.networkOf(r)), e.Connection)
 			}
 			events = append(events, e)
 		}
@@ -249,7 +260,7 @@ func (o *observer) add(events ...record.Event) {
 }
 
 func keyOf(r seenReport) foldKey {
-	return foldKey{r.Src, r.Dst, r.Protocol, r.DstPort, r.Table, r.Cookie, r.Kind}
+	return foldKey{r.Src, r.Dst, r.Protocol, r.DstPort, r.Table, r.Cookie, r.Kind, r.Network}
 }
 
 // named makes the record of a report. Call it between two passes.
@@ -258,9 +269,13 @@ func (o *observer) named(r seenReport) record.Event {
 		Time: r.at, Node: o.tables.nodeName, Verdict: record.Dropped, Protocol: r.ProtocolName(), Count: 1,
 		Table: datapath.Program.Name(r.Table), Reason: r.Reason(),
 	}
-	from, to := o.why.addresses.endAt(r.Src), o.why.addresses.endAt(r.Dst)
+	from, to := o.endsOf(r)
 	out.From, out.To = o.endOf(from, r.SrcPort), o.endOf(to, r.DstPort)
-	front, served := o.service(r, out)
+	var front service.Frontend
+	served := false
+	if !o.isSeparate(r) { // no Service answers there
+		front, served = o.service(r, out)
+	}
 	if r.Way != 0 {
 		out.Way = o.wayOf(r.Way)
 	}
@@ -281,6 +296,19 @@ func (o *observer) named(r seenReport) record.Event {
 	o.fold(r, out)
 	o.dropped.WithLabelValues(out.Reason).Inc()
 	return record.Event{Drop: out}
+}
+
+// networkOf returns the separate network that a packet is in, or the zero value.
+func (o *observer) networkOf(r seenReport) derive.Object {
+	return o.tables.objects.networks.separate.numbered(r.Network)
+}
+
+func (o *observer) isSeparate(r seenReport) bool { return o.networkOf(r) != derive.Object{} }
+
+// endsOf returns the ends of a packet. Both are in the packet's network if that is a separate one.
+func (o *observer) endsOf(r seenReport) (from, to whyEnd) {
+	network := o.networkOf(r)
+	return o.why.addresses.endIn(network, r.Src), o.why.addresses.endIn(network, r.Dst)
 }
 
 // endOf returns one end of a record. It recognizes the host of this Node by the address of the gateway port.
@@ -340,6 +368,9 @@ func (o *observer) explain(r seenReport, out *record.Record, from, to whyEnd) {
 		}
 		c := policy.Connection{From: from.ip, To: to.ip, Protocol: corev1.Protocol(r.ProtocolName()), Port: r.DstPort,
 			Asked: r.Asked.Addr()}
+		if o.isSeparate(r) {
+			c.Networks = [2]derive.Object{o.networkOf(r), o.networkOf(r)}
+		}
 		out.Policies = o.isolatedBy(direction, own, c)
 		out.Message = fmt.Sprintf("isolated for %s by %s; no rule allows", direction,
 			cmp.Or(strings.Join(out.Policies, ", "), "NetworkPolicies"))

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // packetTraces follows real packets through this Node's switch, while readers watch them.
@@ -186,7 +188,8 @@ func (p *packetTraces) watch(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusServiceUnavailable, err)
 		return
 	}
-	var came, tracked []ofp.CTFlush
+	var came []datapath.Headers
+	var tracked []ofp.CTFlush
 	defer func() {
 		p.remove(nonce)
 		p.forget(tracked)
@@ -209,9 +212,12 @@ func (p *packetTraces) watch(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case s.seen == nil || !s.seen.HasPorts() || watcher.keep: // other connections expire soon
 			case !s.seen.Out:
-				came = append(came, flushOf(s.seen.Headers))
+				came = append(came, s.seen.Headers)
 			default: // what left was committed
-				tracked, came = append(tracked, came...), nil
+				for _, h := range came {
+					tracked = append(tracked, flushOf(h, p.zoneOf(s.seen.Network)))
+				}
+				came = nil
 			}
 			event = api.PacketEvent{Seen: &api.PacketSeen{Node: p.tables.nodeName, At: s.at.UTC()}}
 			if asking := ask(ctx, p.tables.engine, func() { p.describe(s, watcher, event.Seen) }); asking != nil {
@@ -309,9 +315,15 @@ func (p *packetTraces) applied(ctx context.Context, w *packetWatcher) error {
 }
 
 // flushOf returns the request to forget the connection that a packet has made.
-func flushOf(h datapath.Headers) ofp.CTFlush {
-	return ofp.CTFlush{Proto: h.Protocol, HasZone: true, Zone: datapath.ServiceZone,
+func flushOf(h datapath.Headers, zone uint16) ofp.CTFlush {
+	return ofp.CTFlush{Proto: h.Protocol, HasZone: true, Zone: zone,
 		Orig: ofp.CTTuple{Src: h.Src, Dst: h.Dst, SrcPort: h.SrcPort, DstPort: h.DstPort}}
+}
+
+// zoneOf returns the zone of connection tracking of packets in a network.
+func (p *packetTraces) zoneOf(network tenant.ID) uint16 {
+	separate := p.tables.objects.networks.separate
+	return cmp.Or(separate.zoneOf(separate.numbered(network)), datapath.ServiceZone)
 }
 
 // forget removes the connections that a followed packet has made. If the switch cannot remove them, they expire.
@@ -378,7 +390,8 @@ func (p *packetTraces) describeEnd(r seenReport, out *api.PacketSeen) {
 	if r.Kind != datapath.Dropped {
 		end.Verdict, out.Point = record.Rejected, api.PacketRejected
 	}
-	p.observer.explain(r, end, p.hops.why.addresses.endAt(r.Src), p.hops.why.addresses.endAt(r.Dst))
+	from, to := p.observer.endsOf(r)
+	p.observer.explain(r, end, from, to)
 	out.Reason, out.Message, out.Policies = end.Reason, end.Message, end.Policies
 	out.Rule = fullText(end.Rule)
 }

@@ -36,6 +36,7 @@ type networkObjects struct {
 	others     *derive.Source[derive.Object, bool]               // NetworkAttachmentDefinitions of other plugins
 	shown      *derive.Source[derive.Object, shownStatus]        // of Pods of this Node that request networks
 	copies     namespaceCopies
+	separate   *separateNetworks
 	routes     routeTables
 }
 
@@ -365,6 +366,10 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 			}
 			out = append(out, extra)
 		}
+		if err := p.overlapping(namespace, out); err != nil {
+			why = err // a network may go, or get another range
+			return false, nil
+		}
 		return true, nil
 	})
 	if ctx.Err() != nil && errors.Is(final, ctx.Err()) {
@@ -372,6 +377,59 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 	}
 	p.share(namespace, out)
 	return out, final
+}
+
+// overlapping returns an error for a Pod that requests two networks with overlapping ranges. An address would be in
+// both. One of the two is a separate network. The other one may also be a network that the first
+// interface reaches, since that interface has no routing table of its own.
+func (p *podNetworks) overlapping(namespace string, list []cni.Extra) error {
+	of := func(x cni.Extra, in netip.Prefix) (netip.Prefix, bool) {
+		for _, own := range x.Ranges {
+			if own.CIDR.Overlaps(in) {
+				return own.CIDR, true
+			}
+		}
+		return netip.Prefix{}, false
+	}
+	const remedy = "a Pod cannot have addresses of both: remove one of the two, or give one of them another range"
+	reached := p.firstReaches(namespace, list)
+	for i, x := range list {
+		zone := p.tables.objects.networks.separate.zoneOf(virtualKey(x))
+		for _, own := range x.Ranges {
+			for _, y := range list[:i] {
+				if other, ok := of(y, own.CIDR); ok && y.VirtualNetwork != x.VirtualNetwork {
+					return fmt.Errorf("annotation %s: VirtualNetwork %s has range %s, and VirtualNetwork %s has range %s, and they "+
+						"overlap: %s", tenant.AnnotationNetworks, y.VirtualNetwork, other, x.VirtualNetwork, own.CIDR, remedy)
+				}
+			}
+			if zone == 0 || x.IfName == tenant.FirstInterface {
+				continue
+			}
+			for _, joined := range reached {
+				if joined.Overlaps(own.CIDR) {
+					return fmt.Errorf("annotation %s: VirtualNetwork %s has range %s, and the Pod's first interface reaches range "+
+						"%s, and they overlap: %s", tenant.AnnotationNetworks, x.VirtualNetwork, own.CIDR, joined, remedy)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// virtualKey returns the VirtualNetwork of an interface.
+func virtualKey(x cni.Extra) derive.Object {
+	namespace, name, _ := strings.Cut(x.VirtualNetwork, "/")
+	return derive.Object{Namespace: namespace, Name: name}
+}
+
+// firstReaches returns the ranges of the Pod's first interface, and the ranges of networks that it is joined with.
+func (p *podNetworks) firstReaches(namespace string, list []cni.Extra) (out []netip.Prefix) {
+	if i := slices.IndexFunc(list, func(x cni.Extra) bool { return x.IfName == tenant.FirstInterface }); i >= 0 {
+		return list[i].Joined // its own range is compared as the others
+	}
+	node, _ := p.tables.node.Get(self)
+	reached, _ := p.tables.objects.networks.routes.reached.Get(derive.Object{Name: namespace})
+	return slices.Concat(node.PodCIDRs, reached)
 }
 
 // share leaves each joined range to one interface of a Pod.

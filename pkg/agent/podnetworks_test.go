@@ -427,6 +427,70 @@ func TestCopiesOfNamespaces(t *testing.T) {
 	}
 }
 
+// TestOverlappingNetworks has Pods that request networks with overlapping ranges. Each network alone serves a Pod.
+func TestOverlappingNetworks(t *testing.T) {
+	r := newNetworkRig(t)
+	add := func(name, cidr string, zone int32) {
+		prefix := netip.MustParsePrefix(cidr)
+		n := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name,
+			UID: types.UID("uid of " + name)}}
+		n.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: name + "-v4"}
+		lease := &tombolov1alpha1.SubnetLease{ObjectMeta: metav1.ObjectMeta{Name: "lease-" + name}}
+		lease.Spec = tombolov1alpha1.SubnetLeaseSpec{
+			Subnet: tombolov1alpha1.ObjectName{Namespace: "a", Name: name + "-v4"}, CIDR: cidr, Zone: zone,
+			Gateway: prefix.Addr().Next().String(), VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: "a", Name: name}}
+		r.view.Others = append(r.view.Others, n, lease)
+	}
+	add("red", "10.50.0.0/24", 1)
+	add("wide", "10.50.0.0/16", 2)
+	add("other", "10.60.0.0/24", 3)
+	r.pod("own", "red")
+	r.pod("both", "blue, red")
+	r.pod("part", "wide, blue")
+	r.pod("separate", "red, wide")
+	r.pod("apart", "red, other")
+	r.pod("twice", "red, red")
+	for _, o := range r.view.Others { // the controller gives each network a block here
+		lease, ok := o.(*tombolov1alpha1.SubnetLease)
+		if !ok {
+			continue
+		}
+		claim := r.p.claims[derive.Object{Namespace: "a", Name: lease.Spec.VirtualNetwork.Name}]
+		block := netip.PrefixFrom(netip.MustParsePrefix(lease.Spec.CIDR).Addr(), 28).String()
+		lease.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: "node-1", Claim: claim, CIDRs: []string{block}}}
+	}
+	r.settle()
+	const remedy = "and they overlap: a Pod cannot have addresses of both: remove one of the two, or give one of them " +
+		"another range"
+	for _, row := range []struct{ pod, want string }{
+		{"own", ""}, {"apart", ""}, {"twice", ""},
+		{"both", "VirtualNetwork a/blue has range 10.50.0.0/24, and VirtualNetwork a/red has range 10.50.0.0/24, "},
+		{"part", "VirtualNetwork a/wide has range 10.50.0.0/16, and VirtualNetwork a/blue has range 10.50.0.0/24, "},
+		{"separate", "VirtualNetwork a/red has range 10.50.0.0/24, and VirtualNetwork a/wide has range 10.50.0.0/16, "},
+	} {
+		want := row.want
+		if want != "" {
+			want = "annotation " + tenant.AnnotationNetworks + ": " + want + remedy
+		}
+		if list, why := r.extras(row.pod); why != want || want == "" && len(list) == 0 {
+			t.Errorf("Pod %s: %d interfaces, %q, want %q", row.pod, len(list), why, want)
+		}
+	}
+	// The first interface reaches the range.
+	extra := []cni.Extra{{Routes: cni.Routes{IfName: tenant.FirstInterface, Joined: []netip.Prefix{
+		netip.MustParsePrefix("10.50.0.0/25")}}, VirtualNetwork: "a/own"},
+		{Routes: cni.Routes{IfName: "eth1", Ranges: []cni.ExtraRange{{CIDR: netip.MustParsePrefix("10.50.0.0/24")}}},
+			VirtualNetwork: "a/red"}}
+	if err := r.p.overlapping("a", extra); err == nil ||
+		!strings.Contains(err.Error(), "the Pod's first interface reaches range 10.50.0.0/25, "+remedy) {
+		t.Errorf("a range that the first interface reaches: %v", err)
+	}
+	extra[1].VirtualNetwork = "a/blue" // its range is unique, so the two networks are joined
+	if err := r.p.overlapping("a", extra); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReportLost has the report of a Node deleted or changed by others. The Node writes it again: without it, other
 // Nodes would get the blocks with addresses of its Pods.
 func TestReportLost(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // policyLogFile is where policies log, in the directory of logs; docs/policy-status.md names it.
@@ -42,10 +43,10 @@ const (
 // (antrea-network-policy.md, audit logging). Equal denied packets of one second share a line.
 type policyLog struct {
 	out   io.WriteCloser
-	podAt func(netip.Addr) (name string) // of a Pod of this Node; empty for others
+	podAt func(netip.Addr, tenant.ID) (name string) // of a Pod of this Node; empty for others
 	log   *slog.Logger
-	queue *sharedQueue[netip.Addr, loggedPacket] // by the Pod that the rule is applied to
-	lost  atomic.Uint64                          // packets that were not logged, since that was written
+	queue *sharedQueue[networkAddr, loggedPacket] // by the Pod that the rule is applied to
+	lost  atomic.Uint64                           // packets that were not logged, since that was written
 	// dropped reads how many packets for the log each meter of the switch has dropped.
 	dropped func(context.Context) (map[uint32]uint64, error)
 	recent  atomic.Int32 // looks at the meters that are still due
@@ -59,6 +60,7 @@ type loggedPacket struct {
 	at    time.Time
 	entry datapath.LogEntry
 	datapath.Headers
+	network tenant.ID
 }
 
 // repeat is a line that has not been written yet.
@@ -67,13 +69,14 @@ type repeat struct {
 	count int
 }
 
-func newPolicyLog(c config.AuditLogging, dir string, podAt func(netip.Addr) string, log *slog.Logger) *policyLog {
+func newPolicyLog(c config.AuditLogging, dir string, podAt func(netip.Addr, tenant.ID) string, log *slog.Logger,
+) *policyLog {
 	return &policyLog{
 		out: &lumberjack.Logger{
 			Filename: filepath.Join(dir, policyLogFile), MaxSize: c.MaxSize, MaxBackups: c.MaxBackups, MaxAge: c.MaxAge,
 			Compress: c.Compress, LocalTime: true,
 		},
-		podAt: podAt, log: log, queue: newSharedQueue[netip.Addr, loggedPacket](logQueue), repeats: map[string]*repeat{},
+		podAt: podAt, log: log, queue: newSharedQueue[networkAddr, loggedPacket](logQueue), repeats: map[string]*repeat{},
 	}
 }
 
@@ -87,9 +90,9 @@ func (l *policyLog) take(in ofp.PacketIn2) error {
 	if err != nil {
 		return err
 	}
-	p := loggedPacket{time.Now(), entry, headers}
+	p := loggedPacket{time.Now(), entry, headers, datapath.NetworkOf(in)}
 	l.recent.Store(dueLooks)
-	if err := l.queue.push(p.own(), p); err != nil {
+	if err := l.queue.push(networkAddr{p.own(), p.network}, p); err != nil {
 		l.lost.Add(1)
 		return err
 	}
@@ -250,7 +253,8 @@ func (l *policyLog) line(p loggedPacket) string {
 		from, to = itoa(int(p.SrcPort)), itoa(int(p.DstPort))
 	}
 	return strings.Join([]string{
-		e.Table, e.Policy, e.Rule, direction, e.Action.String(), itoa(int(e.Priority)), cmp.Or(l.podAt(p.own()), nothing),
+		e.Table, e.Policy, e.Rule, direction, e.Action.String(), itoa(int(e.Priority)),
+		cmp.Or(l.podAt(p.own(), p.network), nothing),
 		p.Src.String(), from, p.Dst.String(), to, p.ProtocolName(), itoa(p.Length), cmp.Or(e.Label, nothing),
 	}, " ")
 }

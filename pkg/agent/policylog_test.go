@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // loggedFrame is a SYN from 10.11.0.3:40000 to 10.11.0.2:8080, as the switch sends it: 60 bytes of IP.
@@ -57,7 +58,7 @@ func (*buffer) Close() error { return nil }
 func TestPolicyLogRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out buffer
-		l := newPolicyLog(config.AuditLogging{}, t.TempDir(), func(a netip.Addr) string {
+		l := newPolicyLog(config.AuditLogging{}, t.TempDir(), func(a netip.Addr, _ tenant.ID) string {
 			if a == netip.MustParseAddr("10.11.0.2") {
 				return "default/server"
 			}
@@ -111,7 +112,7 @@ func TestPolicyLogRepeats(t *testing.T) {
 func TestPolicyLogFile(t *testing.T) {
 	dir := t.TempDir()
 	var said bytes.Buffer
-	l := newPolicyLog(config.Default().AuditLogging, dir, func(netip.Addr) string { return "default/a" },
+	l := newPolicyLog(config.Default().AuditLogging, dir, func(netip.Addr, tenant.ID) string { return "default/a" },
 		slog.New(slog.NewTextHandler(&said, nil)))
 	if err := l.take(logged(t, "AntreaPolicyEgressRule AntreaNetworkPolicy:default/log web 1 0 44900 label")); err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func TestPolicyLogFile(t *testing.T) {
 func TestPolicyLogCountsDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out buffer
-		unknown := func(netip.Addr) string { return "" }
+		unknown := func(netip.Addr, tenant.ID) string { return "" }
 		l := newPolicyLog(config.AuditLogging{}, t.TempDir(), unknown, slog.New(slog.DiscardHandler))
 		l.out = &out
 		var mu sync.Mutex

@@ -84,22 +84,14 @@ func (p *progress) served(port string) (datapath.ServedPod, bool) {
 	return served, ok
 }
 
-// podWith finds the Pod of this Node that has an address.
-func (p *progress) podWith(ip netip.Addr) (datapath.Pod, bool) {
+// podWith finds the Pod of this Node that has an address in one of some networks.
+func (p *progress) podWith(ip netip.Addr, in func(network derive.Object) bool) (datapath.Pod, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, served := range p.pods {
-		if slices.Contains(served.Pod.IPs, ip) {
+		if slices.Contains(served.Pod.IPs, ip) && in(served.Pod.Network) {
 			return served.Pod, true
 		}
 	}
 	return datapath.Pod{}, false
-}
-
-// podAt returns the name of the Pod of this Node that has an address. If no Pod has it, the name is empty.
-func (p *progress) podAt(ip netip.Addr) string {
-	if pod, ok := p.podWith(ip); ok {
-		return pod.Namespace + "/" + pod.Name
-	}
-	return ""
 }

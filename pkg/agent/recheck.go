@@ -293,7 +293,7 @@ func (s agentSwitch) stopping(ctx context.Context) (int, error) {
 	if s.tables.config.OVSDatapathType != "netdev" {
 		return 0, nil
 	}
-	text, err := s.tracer.Run(ctx, "dpctl/ct-get-nconns", conntrackDump(s.tables.config)[0])
+	text, err := s.tracer.Run(ctx, "dpctl/ct-get-nconns", conntrackDump(s.tables.config, false)[0])
 	if err != nil {
 		return 0, err
 	}

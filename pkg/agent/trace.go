@@ -105,6 +105,9 @@ func (a *whyAnswers) packets(query url.Values) (out, networks []string, err erro
 			return nil, nil, err
 		}
 		for _, d := range all {
+			if err := a.addresses.apart(client.WhyEnd, d.end.WhyEnd); err != nil {
+				return nil, nil, err
+			}
 			if n := a.networks.networkOf(client, q, d); n.Reason != "" {
 				networks = append(networks, fmt.Sprintf("to %s %s: %s", d.end.ip, outcome[n.Allowed], n.Reason))
 			}

@@ -26,15 +26,17 @@ const maxConnections = 16
 // whyEnd is an end of a connection that is asked about.
 type whyEnd struct {
 	api.WhyEnd
-	ip      netip.Addr
-	pod     derive.Object    // zero for an end that is no Pod
-	facts   *policy.PodFacts // of the Pod
-	network derive.Object    // the VirtualNetwork of an interface, or zero
-	first   bool             // the first interface of the Pod is in the VirtualNetwork
-	service *derive.Object
-	front   *service.Frontend // of the Service, if the end is one of its addresses, with a port
-	note    string
-	foreign bool // an interface of this Node of which only the Pod's name is known
+	ip       netip.Addr
+	pod      derive.Object    // zero for an end that is no Pod
+	facts    *policy.PodFacts // of the Pod
+	network  derive.Object    // the VirtualNetwork of an interface, or zero
+	first    bool             // the first interface of the Pod is in the VirtualNetwork
+	service  *derive.Object
+	front    *service.Frontend // of the Service, if the end is one of its addresses, with a port
+	note     string
+	given    bool // by the address alone
+	separate bool // the address was looked up in the separate network of the other end
+	foreign  bool // an interface of this Node of which only the Pod's name is known
 }
 
 // whyEnds are the addresses of one end of a connection, one for each version of IP. A Service is one end without an

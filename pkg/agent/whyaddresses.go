@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -160,11 +161,29 @@ func (a *whyAddresses) gatewaysOf(node string) []netip.Addr {
 	return n.GatewayIPs
 }
 
-// endAt returns the owner of an address.
+// endIn returns the owner of an address in a network. The addresses of a separate network belong to its Pods alone. For
+// other networks, and the zero value, all addresses are looked up.
+func (a *whyAddresses) endIn(network derive.Object, ip netip.Addr) whyEnd {
+	if !a.isSeparate(network) {
+		return a.endAt(ip)
+	}
+	if e, ok := a.furtherAt(network, ip); ok {
+		return e
+	}
+	return whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
+}
+
+// isSeparate reports whether other networks may have the addresses of a network, too.
+func (a *whyAddresses) isSeparate(network derive.Object) bool {
+	return a.tables.objects.networks.separate.zoneOf(network) != 0
+}
+
+// endAt returns the owner of an address. Addresses of separate networks are not among them, since they may have several
+// owners.
 func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 	e := whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
 	who, occupied := a.tables.policies.OccupantAt(ip)
-	further, inBlock := a.furtherAt(ip)
+	further, inBlock := a.furtherAt(derive.Object{}, ip)
 	switch claims := a.tables.policies.Claims(ip); {
 	case occupied && who.Known:
 		f, _ := a.tables.policies.Pods.Get(who.Pod)
@@ -209,19 +228,45 @@ func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 	return e
 }
 
-// furtherAt returns the further interface that has an address, which may be in a block without a known Pod.
-func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
+// further returns the Pod and the block that have an address in a VirtualNetwork. The zero value of network stands for
+// all networks that are not separate.
+func (a *whyAddresses) further(network derive.Object, ip netip.Addr) (policy.Occupant, bool, policy.NodeBlock) {
+	v := a.tables.policies.Virtual
+	if a.isSeparate(network) {
+		who, occupied := v.PodIn(network, ip)
+		return who, occupied, v.BlockIn(network, ip)
+	}
+	who, occupied := v.PodAt(ip)
+	return who, occupied, v.BlockAt(ip)
+}
+
+// apart returns an error for ends in two networks of which one is separate. In the network of the first end, the
+// address of the second end may belong to another Pod. So no packet can be to the second end.
+func (a *whyAddresses) apart(from, to api.WhyEnd) error {
+	separate := func(e api.WhyEnd) bool {
+		namespace, name, _ := strings.Cut(e.Network, "/")
+		return a.isSeparate(derive.Object{Namespace: namespace, Name: name})
+	}
+	if from.Network == "" || to.Network == "" || from.Network == to.Network || !separate(from) && !separate(to) {
+		return nil
+	}
+	return fmt.Errorf("to: a packet to %s in VirtualNetwork %s does not go to %s in VirtualNetwork %s, whose range other "+
+		"networks may have, too: `tombolo policy why` names the reason", to.Address, from.Network, to.Name, to.Network)
+}
+
+// furtherAt returns the further interface that has an address, which may be in a block without a known Pod. If the
+// network is separate, only addresses there are found, and otherwise only addresses of networks that are not separate.
+func (a *whyAddresses) furtherAt(network derive.Object, ip netip.Addr) (e whyEnd, ok bool) {
 	if a.tables.tenants == nil {
 		return e, false
 	}
 	e = whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Address: ip.String()}, ip: ip}
-	who, occupied := a.tables.policies.Virtual.PodAt(ip)
-	block := a.tables.policies.Virtual.BlockAt(ip)
+	who, occupied, block := a.further(network, ip)
 	switch e.network = who.Network; {
 	case occupied && who.Known:
 		f, _ := a.tables.policies.Pods.Get(who.Pod)
 		e.Name, e.Node, e.pod, e.facts = who.Pod.String(), f.Node, who.Pod, &f
-		e.first = a.isFirst(ip, f)
+		e.first = a.isFirst(e.network, ip, f)
 	case occupied:
 		e.Name, e.Node, e.foreign = who.Pod.String(), a.tables.nodeName, true
 		e.note = fmt.Sprintf("%s is of interface %s here, whose Pod %s the API server does not have on this Node with its "+
@@ -239,8 +284,12 @@ func (a *whyAddresses) furtherAt(ip netip.Addr) (e whyEnd, ok bool) {
 }
 
 // isFirst reports whether an address in a VirtualNetwork belongs to a Pod's first interface. The Pod's status has the
-// address of a first interface. On the Pod's own Node the interface itself has it.
-func (a *whyAddresses) isFirst(ip netip.Addr, f policy.PodFacts) bool {
+// address of a first interface. On the Pod's own Node the interface itself has it. Separate networks have no first
+// interfaces.
+func (a *whyAddresses) isFirst(network derive.Object, ip netip.Addr, f policy.PodFacts) bool {
+	if a.isSeparate(network) {
+		return false
+	}
 	if f.Node != a.tables.nodeName {
 		return slices.Contains(f.IPs, ip)
 	}

@@ -211,6 +211,7 @@ func (a *whyPackets) isFirst(from api.WhyEnd) bool {
 	if err != nil {
 		return false
 	}
-	e, ok := a.addresses.furtherAt(ip)
+	namespace, name, _ := strings.Cut(from.Network, "/")
+	e, ok := a.addresses.furtherAt(derive.Object{Namespace: namespace, Name: name}, ip)
 	return ok && e.first
 }

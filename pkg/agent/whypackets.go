@@ -56,8 +56,11 @@ func (a *whyAnswers) tracesOf(w whyAnswer) []traceOf {
 		if len(t.stages) == 0 {
 			continue
 		}
-		var err error
-		if t.flow, err = a.texts.packetOf(from, *c); err != nil {
+		err := a.addresses.apart(from, c.To)
+		if err == nil {
+			t.flow, err = a.texts.packetOf(from, *c)
+		}
+		if err != nil {
 			t.failed = err.Error()
 		}
 		out = append(out, t)
@@ -114,6 +117,9 @@ func (a *whyPackets) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
 		for _, row := range a.tables.pods.rows.All() {
+			if pod := row.Value; pod.Network != (derive.Object{}) && !pod.First {
+				continue // the host does not reach it, and a further interface may have the address, too
+			}
 			if slices.ContainsFunc(row.Value.IPs, func(ip netip.Addr) bool { return ip.String() == c.To.Address }) {
 				mac = row.Value.MAC.String() // the host has asked for it
 			}

@@ -126,6 +126,9 @@ func (a *whyReader) question(query url.Values) (q whyQuestion, err error) {
 		return q, err
 	}
 	a.inNetworks(&q)
+	if err := cmp.Or(a.ambiguous("from", q.from), a.ambiguous("to", q.to)); err != nil {
+		return q, err
+	}
 	if err := a.atService(&q); err != nil {
 		return q, err
 	}
@@ -217,7 +220,9 @@ func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 		return nil, fmt.Errorf("%s is missing: %s", field, forms)
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
-		return whyEnds{a.addresses.endAt(ip.Unmap().WithZone(""))}, nil
+		e := a.addresses.endAt(ip.Unmap().WithZone(""))
+		e.given = true
+		return whyEnds{e}, nil
 	}
 	if r, err := netip.ParsePrefix(text); err == nil {
 		if ip := r.Addr().Unmap(); ip != r.Addr() && r.Bits() >= 96 {
@@ -228,9 +233,10 @@ func (a *whyReader) end(field, text, cluster string) (whyEnds, error) {
 			ip = next
 		}
 		e := a.addresses.endAt(ip)
+		e.given = true
 		if !r.IsSingleIP() {
-			e.note = fmt.Sprintf("%s: judged for %s; rules about a part of %s may decide otherwise about other addresses", field,
-				ip, r.Masked())
+			e.note = fmt.Sprintf("%s: "+judgedFor+"%s; rules about a part of %s may decide otherwise about other addresses",
+				field, ip, r.Masked())
 		}
 		return whyEnds{e}, nil
 	}
@@ -300,7 +306,7 @@ func (a *whyReader) firsts(pod derive.Object, facts *policy.PodFacts) (out whyEn
 		return nil
 	}
 	for _, f := range a.tables.policies.Virtual.Of(pod) {
-		if a.addresses.isFirst(f.IP, *facts) {
+		if a.addresses.isFirst(f.Network, f.IP, *facts) {
 			out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: pod.String(), Address: f.IP.String(),
 				Node: facts.Node, Network: f.Network.String()}, ip: f.IP, pod: pod, facts: facts, network: f.Network, first: true})
 		}
@@ -322,12 +328,12 @@ func (a *whyReader) further(field string, pod derive.Object, text string) (out w
 	var networks []string
 	for _, f := range a.tables.policies.Virtual.Of(pod) {
 		networks = append(networks, f.Network.Name)
-		if text != f.Network.Name && text != f.Network.String() && text != a.interfaceWith(f.IP) {
+		if text != f.Network.Name && text != f.Network.String() && text != a.interfaceOf(pod, f) {
 			continue
 		}
 		out = append(out, whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: pod.String(), Address: f.IP.String(), Node: facts.Node,
 			Network: f.Network.String()}, ip: f.IP, pod: pod, facts: &facts, network: f.Network,
-			first: a.addresses.isFirst(f.IP, facts)})
+			first: a.addresses.isFirst(f.Network, f.IP, facts)})
 	}
 	slices.Sort(networks)
 	if len(out) == 0 {
@@ -337,10 +343,15 @@ func (a *whyReader) further(field string, pod derive.Object, text string) (out w
 	return out, nil
 }
 
-// interfaceWith returns the name, inside its Pod, of the further interface of this Node with an address.
-func (a *whyReader) interfaceWith(ip netip.Addr) string {
+// judgedFor is in the note about a range.
+const judgedFor = "judged for "
+
+// interfaceOf returns the name, inside its Pod, of the further interface of this Node that has an address.
+func (a *whyReader) interfaceOf(pod derive.Object, f policy.FurtherAddress) string {
+	ip := f.IP
 	for _, row := range a.tables.pods.attachments.All() {
-		if row.Value.VirtualNetwork != "" &&
+		if row.Value.PodNamespace == pod.Namespace && row.Value.PodName == pod.Name &&
+			row.Value.VirtualNetwork == f.Network.String() &&
 			slices.ContainsFunc(row.Value.IPs, func(p netip.Prefix) bool { return p.Addr() == ip }) {
 			return row.Value.IfName
 		}
@@ -353,15 +364,67 @@ func (a *whyReader) interfaceWith(ip netip.Addr) string {
 func (a *whyReader) inNetworks(q *whyQuestion) {
 	for _, ends := range [][2]*whyEnds{{&q.from, &q.to}, {&q.to, &q.from}} {
 		own, other := *ends[0], *ends[1]
+		if len(own) > 0 && a.addresses.isSeparate(own[0].network) {
+			a.inSeparate(own[0].network, other)
+			continue
+		}
 		if len(own) == 0 || own[0].network == (derive.Object{}) || len(other) != 1 || other[0].Kind != "" {
 			continue
 		}
-		e, ok := a.addresses.furtherAt(other[0].ip)
+		e, ok := a.addresses.furtherAt(own[0].network, other[0].ip)
 		networks := whyNetworks{a.tables, a.addresses}
 		if ok && networks.placeIn(own[0].network).Meets(networks.placeIn(e.network)) {
 			*ends[1] = whyEnds{e}
 		}
 	}
+}
+
+// inSeparate reads addresses once more, as addresses of a separate network. Pods elsewhere with the same address are
+// not the other end.
+func (a *whyReader) inSeparate(network derive.Object, other whyEnds) {
+	for i, e := range other {
+		if !e.given {
+			continue
+		}
+		other[i] = a.addresses.endIn(network, e.ip)
+		other[i].given, other[i].separate = true, true
+		if strings.Contains(e.note, judgedFor) {
+			other[i].note = e.note
+		}
+	}
+}
+
+// maxNamed is how many Pods an error names.
+const maxNamed = 3
+
+// ambiguous returns an error for an address that only Pods in separate networks have.
+func (a *whyReader) ambiguous(field string, ends whyEnds) error {
+	if len(ends) != 1 {
+		return nil
+	}
+	e := ends[0]
+	if !e.given || e.separate || e.Kind+e.Node+e.Cluster != "" || e.note != "" && !strings.Contains(e.note, judgedFor) {
+		return nil
+	}
+	var names []string
+	for _, network := range a.tables.objects.networks.separate.all() {
+		switch e, ok := a.addresses.furtherAt(network, e.ip); {
+		case ok && e.Kind == "Pod":
+			names = append(names, e.Name+"@"+network.Name)
+		case ok:
+			names = append(names, "an unknown Pod in "+network.String())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	list := strings.Join(names[:min(maxNamed, len(names))], ", ")
+	if len(names) > maxNamed {
+		list += " and others"
+	}
+	return fmt.Errorf("%s: several VirtualNetworks may have the address %s; here it is of %s: give the Pod as "+
+		"namespace/name@network", field, e.ip, list)
 }
 
 // kindNode is the kind of an end that is a Node's host.

@@ -118,7 +118,7 @@ func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Conne
 		s.Allowed = false
 		s.Reason = "its labels, or those of its Namespace, are not known yet: where policies could select it nothing is " +
 			"allowed"
-	case own.ip == other.ip:
+	case own.ip == other.ip && own.network == other.network:
 		s.Reason = "a Pod always reaches itself"
 	case d == policy.Ingress && slices.Contains(a.addresses.gatewaysOf(own.Node), other.ip):
 		s.Reason = "a Pod's own Node always reaches it, for the kubelet's probes"

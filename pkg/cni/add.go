@@ -122,7 +122,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		}
 		// If an attachment worked before this request, it stays as it was. A runtime that repeats ADD must not lose a running
 		// Pod's interface.
-		if recorded && attached && slices.Equal(before.IPs, box.ips) {
+		if recorded && attached && slices.Equal(before.IPs, box.ips) && before.VirtualNetwork == a.VirtualNetwork {
 			return nil, failed
 		}
 		if err := s.undo(k, box.portName); err != nil {

@@ -193,6 +193,70 @@ func TestRebuildLater(t *testing.T) {
 	}
 }
 
+// TestRebuildEqualRanges has two Pods with the same address, in VirtualNetworks with the same range. After a loss of
+// records each comes back in its network.
+func TestRebuildEqualRanges(t *testing.T) {
+	ovsdb := func(r *rig) { clear(r.node.attached) }
+	file := func(r *rig) {
+		if err := os.Remove(r.dir + "/ipam.json"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		name string
+		lose []func(*rig)
+	}{
+		{"nothing", nil}, {"OVSDB", []func(*rig){ovsdb}}, {"record", []func(*rig){file}},
+		{"OVSDB and record", []func(*rig){ovsdb, file}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			f := r.withExtras()
+			x := f.list[0]
+			want := []string{"eth1 10.50.0.2/24 default/blue", "eth1 10.50.0.2/24 default/red"}
+			for i, network := range []string{"default/blue", "default/red"} {
+				x.VirtualNetwork, x.Ranges = network, x.Ranges[:1]
+				f.list = []Extra{x}
+				netns, _ := r.netns()
+				r.must("ADD", environment(fmt.Sprintf("c%d", i+1), netns), r.conf(nil))
+			}
+			further := func() (out []string) {
+				for _, a := range r.node.Attachments() {
+					if a.IfName == "eth1" {
+						out = append(out, fmt.Sprint(a.IfName, " ", a.IPs[0], " ", a.VirtualNetwork))
+					}
+				}
+				slices.Sort(out)
+				return out
+			}
+			if have := further(); !slices.Equal(have, want) {
+				t.Fatalf("%q are attached, want %q", have, want)
+			}
+			r.stop()
+			for _, lose := range row.lose {
+				lose(r)
+			}
+			r.start()
+			if have := further(); !slices.Equal(have, want) {
+				t.Errorf("%q come back, want %q", have, want)
+			}
+			for _, record := range r.store.Records() {
+				if a, ok := r.node.attached[record.Key]; !ok || a.VirtualNetwork != record.VirtualNetwork {
+					t.Errorf("record %+v has attachment %+v", record, a)
+				}
+			}
+			if n := len(r.store.Keys()); n != 4 {
+				t.Errorf("%d records, want 4", n)
+			}
+			for _, container := range []string{"c1", "c2"} {
+				netns, _ := r.netns()
+				r.must("DEL", environment(container, netns), r.conf(nil))
+			}
+			r.clean()
+		})
+	}
+}
+
 // recovered waits until all attachments are rebuilt or gone.
 func (r *rig) recovered() {
 	r.t.Helper()

@@ -78,6 +78,41 @@ udp,orig=(
 	}
 }
 
+// TestTrackedConnection reads connections of the main zone and of zones of networks. On the userspace datapath SCTP has
+// a zone for each port.
+func TestTrackedConnection(t *testing.T) {
+	const ends = "orig=(src=10.50.0.2,dst=10.50.0.3,sport=40000,dport=80),reply=(src=10.50.0.3,dst=10.50.0.2,sport=80," +
+		"dport=40000)"
+	const icmp = "orig=(src=10.50.0.2,dst=10.50.0.3,id=1,type=8,code=0),reply=(src=10.50.0.3,dst=10.50.0.2,id=1,type=0," +
+		"code=0)"
+	for _, test := range []struct {
+		line       string
+		zone       uint16
+		ok, inZone bool
+	}{
+		{"tcp," + ends + ",zone=65520,mark=3", 0, true, false},
+		{"tcp," + ends + ",zone=65520", 0, true, false},
+		{"sctp," + ends + ",zone=65520,mark=3", 0, true, false},
+		{"tcp," + ends + ",zone=1,mark=3,protoinfo=(state=ESTABLISHED)", 1, true, true},
+		{"udp," + ends + ",zone=32000,mark=259", 32000, true, true},
+		{"udp," + ends + ",zone=32001,mark=3", 0, false, false},
+		{"udp," + ends + ",mark=3", 0, false, false},
+		{"sctp," + ends + ",zone=80,mark=3", 0, false, false},
+		{"tcp," + ends + ",zone=80", 0, false, false}, // of another program
+		{"icmp," + icmp + ",zone=80,mark=3", 80, false, true},
+		{"tcp,orig=(src=10.50.0.2,zone=1,mark=3", 0, false, false},
+	} {
+		c, ok := TrackedConnection(test.line)
+		if want := (TrackedHeaders{Headers{Src: netip.MustParseAddr("10.50.0.2"), Dst: netip.MustParseAddr("10.50.0.3"),
+			Protocol: c.Protocol, SrcPort: 40000, DstPort: 80}, test.zone}); ok != test.ok || ok && c != want {
+			t.Errorf("%s is %+v, %v", test.line, c, ok)
+		}
+		if zone, ok := TrackedZone(test.line); ok != test.inZone || ok && zone != test.zone {
+			t.Errorf("%s is in zone %d, %v", test.line, zone, ok)
+		}
+	}
+}
+
 // TestTracked reads connections of IPv6 as the datapath lists them.
 func TestTracked(t *testing.T) {
 	for _, test := range []struct{ line, want string }{

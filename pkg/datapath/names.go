@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // Rules may name servers by their DNS names. The agent learns the addresses of these names from the answers to Pods
@@ -131,6 +132,7 @@ const (
 type Answer struct {
 	Identity uint32     // of the Pod
 	To       netip.Addr // the Pod
+	Network  tenant.ID  // of tenants, as in Report
 	Name     string     // that it asked for, in normal form (policy.NameOf)
 	Addrs    []netip.Addr
 	TTL      time.Duration // how long they hold
@@ -143,7 +145,7 @@ const maxAnswer = 1000
 // AnswerOf reads a packet of kind DNSAnswer. If it returns an error, its Answer has no addresses, but the caller still
 // has to release it.
 func AnswerOf(pkt ofp.PacketIn2) (a Answer, err error) {
-	a.frame = pkt.Data
+	a.frame, a.Network = pkt.Data, NetworkOf(pkt)
 	_, number, _ := strings.Cut(string(pkt.Userdata), " ")
 	if _, err := fmt.Sscan(number, &a.Identity); err != nil {
 		return a, fmt.Errorf("userdata %q names no identity", pkt.Userdata)

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // The switch reports packets to the agent for its records: copies of their headers, within the rate of a meter. A copy
@@ -114,6 +115,9 @@ type Report struct {
 	EgressRule, IngressRule uint32
 	FromPod                 bool // by the port that it came in
 	Way                     uint16
+	// Network is the number of the network of tenants that the packet is in, and 0 for the default network. The report of
+	// a connection without a copy of its first packet lacks it.
+	Network tenant.ID
 }
 
 // ReportOfMark makes the report of a connection if there is no copy of its first packet. mark is its ct_mark. asked is
@@ -155,11 +159,34 @@ func ReportOf(in ofp.PacketIn2) (out Report, err error) {
 	bits := func(b flow.Bits) uint32 { return uint32(get(b.Field).Lo >> b.First & (1<<b.Width - 1)) }
 	out.EgressRule, out.IngressRule = bits(egressRule), bits(ingressRule)
 	out.FromPod, out.Way = bits(source) == fromPod, uint16(bits(way))
+	out.Network = NetworkOf(in)
 	asked, err := askedIn(get)
 	if err == nil && asked.Addr() != out.Dst && asked.Addr() != out.Src {
 		out.Asked = asked
 	}
 	return out, nil
+}
+
+// NetworkOf returns the number of the network of tenants that a packet is in, and 0 for the default network.
+func NetworkOf(in ofp.PacketIn2) tenant.ID {
+	v, _, _ := in.Metadata.Get(inTenant.Field)
+	return networkIn(v.Lo)
+}
+
+// NetworkIn returns this number from the text of the register, as ofproto/trace writes it.
+func NetworkIn(register string) tenant.ID {
+	v, _ := strconv.ParseUint(register, 0, 32)
+	return networkIn(v)
+}
+
+// NetworkRegister is the name of the register that has the number.
+var NetworkRegister = inTenant.Field.String()
+
+func networkIn(register uint64) tenant.ID {
+	if register>>isTenant.First&1 == 0 {
+		return 0
+	}
+	return tenant.ID(register & (1<<tenantID.Width - 1))
 }
 
 // askedIn returns the destination that connection tracking has from before any translation.

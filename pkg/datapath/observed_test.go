@@ -77,6 +77,7 @@ func TestReportOf(t *testing.T) {
 		0x9c, 0xb0, 0x15, 0x38, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0,
 	}
 	match := flow.All(flow.TCP(), flow.CTState("+est+trk"), source.Is(fromPod), egressRule.Is(0x2a),
+		inTenant.Is(network(77)), mayLeave.Is(1),
 		flow.Field(ofp.CTNwProto, []byte{6}, nil), flow.CTDst(host(netip.MustParseAddr("10.96.0.9"))),
 		flow.Field(ofp.CTTpDst, []byte{0, 80}, nil))
 	if err := match.Err(); err != nil {
@@ -88,7 +89,7 @@ func TestReportOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Asked != netip.MustParseAddrPort("10.96.0.9:80") || !r.FromPod || r.EgressRule != 0x2a || r.DstPort != 0x1538 ||
-		r.Priority != 190 {
+		r.Priority != 190 || r.Network != 77 {
 		t.Errorf("the report is %+v", r)
 	}
 	in.Userdata = []byte("opened")
@@ -96,7 +97,7 @@ func TestReportOf(t *testing.T) {
 		t.Errorf("a packet of a known connection opens one: error %v", err)
 	}
 	in.Metadata = flow.All(flow.TCP(), flow.CTState("+new+trk"), source.Is(fromPod), ingressRule.Is(7)).OXM()
-	if r, err := ReportOf(in); err != nil || r.IngressRule != 7 || r.Asked.IsValid() {
+	if r, err := ReportOf(in); err != nil || r.IngressRule != 7 || r.Asked.IsValid() || r.Network != 0 {
 		t.Errorf("the report is %+v, error %v", r, err)
 	}
 	headers := Headers{Src: r.Src, Dst: r.Dst, Protocol: 6, SrcPort: 1, DstPort: 2}

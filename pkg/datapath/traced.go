@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // A real packet is followed through the switches of all Nodes. Its DSCP makes each switch report it where it enters and
@@ -220,11 +221,12 @@ type Sighting struct {
 	OuterDst netip.Addr
 	// EgressRule and IngressRule are the numbers of the rules that have let it pass on this Node.
 	EgressRule, IngressRule uint32
+	Network                 tenant.ID // of tenants, as in Report
 }
 
 // SightingOf reads a report.
 func SightingOf(in ofp.PacketIn2) (out Sighting, err error) {
-	out = Sighting{Out: in.Table == Output}
+	out = Sighting{Out: in.Table == Output, Network: NetworkOf(in)}
 	if out.Headers, err = HeadersOf(in.Data); err != nil {
 		return out, err
 	}

@@ -62,17 +62,18 @@ func FuzzFile(f *testing.F) {
 
 func checkHolders(t *testing.T, s *Store) {
 	t.Helper()
-	holders := map[netip.Addr]Key{}
+	holders := map[place]Key{}
 	for _, k := range s.Keys() {
 		record, _ := s.Get(k)
 		for _, p := range record.IPs {
-			if other, taken := holders[p.Addr()]; taken && other != k {
+			at := record.at(p.Addr())
+			if other, taken := holders[at]; taken && other != k {
 				t.Errorf("%s is held by %v and by %v", p.Addr(), other, k)
 			}
 			if !p.IsValid() {
 				t.Errorf("%v holds an invalid address: %v", k, p)
 			}
-			holders[p.Addr()] = k
+			holders[at] = k
 		}
 	}
 }

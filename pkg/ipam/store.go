@@ -101,10 +101,25 @@ type Store struct {
 
 	mu      sync.Mutex
 	records map[Key]Record
-	held    map[netip.Addr]Key
-	last    map[netip.Prefix]netip.Addr // given out most recently: search goes on behind it
-	changed func()                      // called after each change, with mu held; may be nil
+	held    map[place]Key
+	last    map[lastKey]netip.Addr // given out most recently: search goes on behind it
+	changed func()                 // called after each change, with mu held; may be nil
 }
+
+// place is an address in a VirtualNetwork, or in the network of first interfaces. Two VirtualNetworks may have equal
+// ranges. Then the same address may have two holders.
+type place struct {
+	network string // "namespace/name", or ""
+	ip      netip.Addr
+}
+
+// lastKey is a range of a network.
+type lastKey struct {
+	network string
+	prefix  netip.Prefix
+}
+
+func (r Record) at(ip netip.Addr) place { return place{r.VirtualNetwork, ip} }
 
 // Watch sets a function that is called after each change of the records. It must not call the Store.
 func (s *Store) Watch(changed func()) {
@@ -119,6 +134,8 @@ type file struct {
 	Version int                         `json:"version"`
 	Records []Record                    `json:"records"`
 	Last    map[netip.Prefix]netip.Addr `json:"last,omitempty"`
+	// LastOf has these addresses by VirtualNetwork. Earlier versions wrote them into Last.
+	LastOf map[string]map[netip.Prefix]netip.Addr `json:"lastOf,omitempty"`
 }
 
 const version = 1
@@ -176,7 +193,7 @@ func Open(path string) (*Store, error) {
 func (s *Store) Corrupt() *CorruptError { return s.corrupt }
 
 func (s *Store) clear() {
-	s.records, s.held, s.last = map[Key]Record{}, map[netip.Addr]Key{}, map[netip.Prefix]netip.Addr{}
+	s.records, s.held, s.last = map[Key]Record{}, map[place]Key{}, map[lastKey]netip.Addr{}
 }
 
 func (s *Store) decode(b []byte) error {
@@ -199,22 +216,36 @@ func (s *Store) decode(b []byte) error {
 		}
 	}
 	for p, a := range f.Last {
-		s.last[p] = a
+		s.last[lastKey{prefix: p}] = a
+	}
+	for network, last := range f.LastOf {
+		for p, a := range last {
+			s.last[lastKey{network, p}] = a
+		}
 	}
 	return nil
+}
+
+// lastOf returns the address of a range that was allocated last. Earlier versions recorded it without the network.
+func (s *Store) lastOf(network string, p netip.Prefix) (netip.Addr, bool) {
+	if ip, ok := s.last[lastKey{network, p}]; ok {
+		return ip, true
+	}
+	ip, ok := s.last[lastKey{prefix: p}]
+	return ip, ok
 }
 
 // put adds a record in memory.
 func (s *Store) put(r Record) error {
 	for _, p := range r.IPs {
-		if k, ok := s.held[p.Addr()]; ok && k != r.Key {
+		if k, ok := s.held[r.at(p.Addr())]; ok && k != r.Key {
 			return &HeldError{IP: p.Addr(), Holder: s.records[k]}
 		}
 	}
 	s.drop(r.Key)
 	s.records[r.Key] = r
 	for _, p := range r.IPs {
-		s.held[p.Addr()] = r.Key
+		s.held[r.at(p.Addr())] = r.Key
 	}
 	return nil
 }
@@ -223,7 +254,7 @@ func (s *Store) put(r Record) error {
 func (s *Store) drop(k Key) (Record, bool) {
 	r, ok := s.records[k]
 	for _, p := range r.IPs {
-		delete(s.held, p.Addr())
+		delete(s.held, r.at(p.Addr()))
 	}
 	delete(s.records, k)
 	return r, ok
@@ -240,7 +271,8 @@ func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]ne
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, had := s.records[k]
-	if had && fits(old.IPs, ranges) {
+	same := old.VirtualNetwork == i.VirtualNetwork || old.VirtualNetwork == ""
+	if had && same && fits(old.IPs, ranges) {
 		return slices.Clone(old.IPs), s.describe(old, i)
 	}
 	lastBefore := maps.Clone(s.last)
@@ -248,12 +280,12 @@ func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]ne
 	r := Record{Key: k, Owner: owner, Since: time.Now().UTC().Truncate(time.Second), Interface: i}
 	err := func() error {
 		for _, rg := range ranges {
-			ip, err := s.next(rg)
+			ip, err := s.next(i.VirtualNetwork, rg)
 			if err != nil {
 				return err
 			}
 			r.IPs = append(r.IPs, netip.PrefixFrom(ip, rg.Prefix.Bits()))
-			s.last[rg.Prefix.Masked()] = ip
+			s.last[lastKey{i.VirtualNetwork, rg.Prefix.Masked()}] = ip
 		}
 		if err := s.put(r); err != nil {
 			return err
@@ -280,13 +312,13 @@ func (s *Store) forget() {
 	if len(s.last) <= maxLast {
 		return
 	}
-	used := map[netip.Prefix]bool{}
+	used := map[lastKey]bool{}
 	for _, r := range s.records {
 		for _, p := range r.IPs {
-			used[p.Masked()] = true
+			used[lastKey{r.VirtualNetwork, p.Masked()}] = true
 		}
 	}
-	maps.DeleteFunc(s.last, func(p netip.Prefix, _ netip.Addr) bool { return !used[p] })
+	maps.DeleteFunc(s.last, func(k lastKey, _ netip.Addr) bool { return !used[k] })
 }
 
 // fits reports whether addresses are one of each range, in order.
@@ -302,8 +334,8 @@ func (r Range) gives(ip netip.Addr) bool {
 		slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool { return b.Contains(ip) }))
 }
 
-// next finds the free address that follows the one given out last.
-func (s *Store) next(r Range) (netip.Addr, error) {
+// next finds the free address of a network that follows the one given out last.
+func (s *Store) next(network string, r Range) (netip.Addr, error) {
 	p := r.Prefix.Masked()
 	if !p.IsValid() {
 		return netip.Addr{}, errors.New("allocate address: invalid range")
@@ -313,15 +345,15 @@ func (s *Store) next(r Range) (netip.Addr, error) {
 		return netip.Addr{}, &ExhaustedError{Range: p}
 	}
 	if r.Want.IsValid() || r.Blocks != nil {
-		return s.nextOfBlocks(r, first, last)
+		return s.nextOfBlocks(network, r, first, last)
 	}
 	start := first
-	if l, ok := s.last[p]; ok && l.Compare(first) >= 0 && l.Less(last) {
+	if l, ok := s.lastOf(network, p); ok && l.Compare(first) >= 0 && l.Less(last) {
 		start = l.Next()
 	}
 	// At most all held and all reserved addresses are passed over.
 	for i, ip := 0, start; i <= len(s.held)+len(r.Reserved); i++ {
-		if _, taken := s.held[ip]; !taken && !slices.Contains(r.Reserved, ip) {
+		if _, taken := s.held[place{network, ip}]; !taken && !slices.Contains(r.Reserved, ip) {
 			return ip, nil
 		}
 		if ip == last {
@@ -334,8 +366,8 @@ func (s *Store) next(r Range) (netip.Addr, error) {
 		}
 	}
 	held := 0
-	for ip := range s.held {
-		if p.Contains(ip) {
+	for at := range s.held {
+		if at.network == network && p.Contains(at.ip) {
 			held++
 		}
 	}
@@ -344,13 +376,13 @@ func (s *Store) next(r Range) (netip.Addr, error) {
 
 // nextOfBlocks returns the requested address of a range's blocks, or else the next free one after the address that was
 // allocated last.
-func (s *Store) nextOfBlocks(r Range, first, last netip.Addr) (netip.Addr, error) {
+func (s *Store) nextOfBlocks(network string, r Range, first, last netip.Addr) (netip.Addr, error) {
 	free := func(ip netip.Addr) bool {
-		_, taken := s.held[ip]
+		_, taken := s.held[place{network, ip}]
 		return !taken && !slices.Contains(r.Reserved, ip) && r.gives(ip) && !ip.Less(first) && !last.Less(ip)
 	}
 	if r.Want.IsValid() {
-		if k, taken := s.held[r.Want]; taken {
+		if k, taken := s.held[place{network, r.Want}]; taken {
 			return netip.Addr{}, &HeldError{IP: r.Want, Holder: s.records[k]}
 		}
 		switch {
@@ -362,7 +394,7 @@ func (s *Store) nextOfBlocks(r Range, first, last netip.Addr) (netip.Addr, error
 		}
 		return netip.Addr{}, &NotHereError{IP: r.Want}
 	}
-	before := s.last[r.Prefix.Masked()]
+	before, _ := s.lastOf(network, r.Prefix.Masked())
 	var earlier netip.Addr // the first free one before the one given out last
 	for _, b := range r.Blocks {
 		for ip, n := b.Masked().Addr(), 0; b.Contains(ip) && n <= len(s.held)+len(r.Reserved)+2; ip, n = ip.Next(), n+1 {
@@ -462,16 +494,20 @@ func (s *Store) Rebuild(attached []Record) error {
 	for _, r := range attached {
 		have, ok := s.records[r.Key]
 		if ok && slices.Equal(have.IPs, r.IPs) {
-			if r.Interface != (Interface{}) && have.Interface != r.Interface {
+			if r.Interface == (Interface{}) || have.Interface == r.Interface {
+				continue
+			}
+			if r.VirtualNetwork == have.VirtualNetwork {
 				have.Interface = r.Interface
 				s.records[r.Key] = have
 				changed = true
+				continue
 			}
-			continue
+			r.Since = have.Since
 		}
 		// Who holds one of these addresses without being attached lost it.
 		for _, p := range r.IPs {
-			if k, ok := s.held[p.Addr()]; ok && !present[k] {
+			if k, ok := s.held[r.at(p.Addr())]; ok && !present[k] {
 				s.drop(k)
 				changed = true
 			}
@@ -538,10 +574,11 @@ func (s *Store) describe(old Record, i Interface) error {
 	}
 	r := old
 	r.Interface = i
-	s.records[r.Key] = r
-	if err := s.save(); err != nil {
-		s.records[r.Key] = old
+	if err := s.put(r); err != nil {
 		return err
+	}
+	if err := s.save(); err != nil {
+		return errors.Join(err, s.put(old))
 	}
 	return nil
 }
@@ -586,7 +623,17 @@ func (s *Store) GC(keep func(Key) bool) ([]Record, error) {
 // even if this process ends in between. It does not wait for the disk: after a power failure no Pod is left, and a
 // damaged record is rebuilt (Open).
 func (s *Store) save() (err error) {
-	f := file{Version: version, Last: s.last}
+	f := file{Version: version, Last: map[netip.Prefix]netip.Addr{}, LastOf: map[string]map[netip.Prefix]netip.Addr{}}
+	for k, ip := range s.last {
+		to := f.Last
+		if k.network != "" {
+			if to = f.LastOf[k.network]; to == nil {
+				to = map[netip.Prefix]netip.Addr{}
+				f.LastOf[k.network] = to
+			}
+		}
+		to[k.prefix] = ip
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(s.records), compare) {
 		f.Records = append(f.Records, s.records[k])
 	}

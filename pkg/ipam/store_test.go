@@ -270,7 +270,7 @@ func TestManyRanges(t *testing.T) {
 	if n := len(s.last); n > maxLast+1 {
 		t.Errorf("the last addresses of %d ranges are on record", n)
 	}
-	if _, ok := s.last[netip.MustParsePrefix("10.10.1.0/24")]; !ok {
+	if _, ok := s.last[lastKey{prefix: netip.MustParsePrefix("10.10.1.0/24")}]; !ok {
 		t.Error("the last address of the range in use was forgotten")
 	}
 }
@@ -292,5 +292,99 @@ func TestWanted(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// Two VirtualNetworks with one range give the same address to two Pods, also after a restart.
+func TestEqualRanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ipam.json")
+	s := open(t, path)
+	in := func(k Key, network string, want ...netip.Addr) string {
+		t.Helper()
+		ranges := node("10.50.0.0/24")
+		ranges[0].Blocks = []netip.Prefix{netip.MustParsePrefix("10.50.0.0/28")}
+		if len(want) > 0 {
+			ranges[0].Want = want[0]
+		}
+		ips, err := s.Allocate(k, "shop/"+k.ContainerID, Interface{VirtualNetwork: network}, ranges)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(ips)
+	}
+	for _, network := range []string{"shop/blue", "shop/red"} {
+		if got := in(key(len(s.Keys())), network); got != "[10.50.0.2/24]" {
+			t.Errorf("the first address of %s: %s", network, got)
+		}
+	}
+	s = open(t, path)
+	if s.Corrupt() != nil || len(s.Keys()) != 2 {
+		t.Fatalf("after a restart: %v, %v", s.Corrupt(), s.Keys())
+	}
+	if got := in(key(2), "shop/red", netip.MustParseAddr("10.50.0.2")); !strings.Contains(got, "is held by shop/c001") {
+		t.Errorf("a request of an address that a Pod of the network has: %s", got)
+	}
+	if got := in(key(3), "shop/blue"); got != "[10.50.0.3/24]" {
+		t.Errorf("the second address of shop/blue: %s", got)
+	}
+	if _, err := s.Release(key(3)); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	if got := in(key(4), "shop/blue"); got != "[10.50.0.4/24]" {
+		t.Errorf("the next address of shop/blue: %s; peers may still remember the freed one", got)
+	}
+	if got := in(key(5), "shop/red"); got != "[10.50.0.3/24]" {
+		t.Errorf("the next address of shop/red: %s", got)
+	}
+	// A sandbox with another network gets an address of that network.
+	if got := in(key(4), "shop/red"); got != "[10.50.0.4/24]" {
+		t.Errorf("in the other network: %s", got)
+	}
+	if got := in(key(6), "shop/blue", netip.MustParseAddr("10.50.0.4")); got != "[10.50.0.4/24]" {
+		t.Errorf("the address that the sandbox had: %s", got)
+	}
+	checkHolders(t, s)
+}
+
+// The records follow attachments whose network they lacked.
+func TestRebuildEqualRanges(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "ipam.json"))
+	of := func(i int, network string) Record {
+		return Record{Key: key(i), IPs: []netip.Prefix{netip.MustParsePrefix("10.50.0.2/24")},
+			Interface: Interface{MAC: "02:00:00:00:00:01", VirtualNetwork: network}}
+	}
+	if err := s.Rebuild([]Record{of(0, ""), of(1, "shop/blue")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Rebuild([]Record{of(0, "shop/red"), of(1, "shop/blue")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restore(of(2, "")); err != nil {
+		t.Errorf("the place of a record that moved into a network: %v", err)
+	}
+	if err := s.Restore(of(3, "shop/red")); err == nil {
+		t.Error("two holders of an address in one network")
+	}
+	if err := s.Describe(key(2), Interface{VirtualNetwork: "shop/blue"}); err == nil {
+		t.Error("a record moved to a place that has a holder")
+	}
+	checkHolders(t, s)
+	if len(s.Keys()) != 3 {
+		t.Errorf("records: %v", s.Records())
+	}
+}
+
+// Records of earlier versions have the last addresses of all networks in one place.
+func TestLastOfEarlierVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ipam.json")
+	text := `{"version": 1, "records": [], "last": {"10.50.0.0/24": "10.50.0.6"}}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, path)
+	ips, err := s.Allocate(key(0), "shop/web", Interface{VirtualNetwork: "shop/blue"}, node("10.50.0.0/24"))
+	if err != nil || fmt.Sprint(ips) != "[10.50.0.7/24]" {
+		t.Errorf("got %v, %v", ips, err)
 	}
 }

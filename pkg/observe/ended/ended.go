@@ -25,6 +25,8 @@ type Connection struct {
 	// Asked is the destination of the client's first packet.
 	Asked netip.AddrPort
 	Mark  uint32
+	// Zone is 0 for connections of the main zone.
+	Zone uint16
 	// Sent and Received are counted from the client's view. Counted is false for a connection that began while
 	// net.netfilter.nf_conntrack_acct was 0.
 	Sent, Received Counter
@@ -35,9 +37,23 @@ type Connection struct {
 // Counter counts the packets of one direction.
 type Counter struct{ Packets, Bytes uint64 }
 
-// Events reads the ends of the connections of one zone.
+// Zones are zones of connection tracking: Main, and from 1 to Last.
+type Zones struct{ Main, Last uint16 }
+
+func (z Zones) has(zone uint16) bool { return zone == z.Main || zone > 0 && zone <= z.Last }
+
+// of returns the zone of a connection, 0 for the main one.
+func (z Zones) of(zone uint16) uint16 {
+	if zone == z.Main {
+		return 0
+	}
+	return zone
+}
+
+// Events reads the ends of the connections of some zones.
 type Events struct {
 	conn  *netlink.Conn
+	zones Zones
 	drops uint32
 }
 
@@ -48,15 +64,15 @@ const (
 	readBuffer   = 4 << 20 // some 5,000 events
 )
 
-// Listen begins to read the ends of connections of a zone. The kernel filters by the zone, so the host's connections
+// Listen begins to read the ends of connections of zones. The kernel filters by the zone, so the host's connections
 // cost the reader nothing. namespace is an open network namespace, or 0 for the thread's own one.
-func Listen(zone uint16, namespace int) (*Events, error) {
+func Listen(zones Zones, namespace int) (*Events, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: namespace})
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket for connections: %w", err)
 	}
-	e := &Events{conn: conn}
-	filter, err := ofZone(zone)
+	e := &Events{conn: conn, zones: zones}
+	filter, err := ofZones(zones)
 	if err == nil {
 		err = conn.SetBPF(filter)
 	}
@@ -76,16 +92,18 @@ func Listen(zone uint16, namespace int) (*Events, error) {
 	return e, nil
 }
 
-// ofZone is a filter for messages about connections of a zone.
-func ofZone(zone uint16) ([]bpf.RawInstruction, error) {
+// ofZones is a filter for messages about connections of zones.
+func ofZones(zones Zones) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble([]bpf.Instruction{
 		bpf.LoadConstant{Dst: bpf.RegA, Val: attributesAt},
 		bpf.LoadConstant{Dst: bpf.RegX, Val: ctaZone},
 		bpf.LoadExtension{Num: bpf.ExtNetlinkAttr}, // A: where the attribute begins, or 0
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 6},
 		bpf.TAX{},
 		bpf.LoadIndirect{Off: unix.SizeofNlAttr, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(zone), SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(zones.Main), SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: uint32(zones.Last), SkipTrue: 1},
 		bpf.RetConstant{Val: 1<<32 - 1},
 		bpf.RetConstant{Val: 0},
 	})
@@ -105,7 +123,7 @@ func (e *Events) Read() (list []Connection, lost uint64, err error) {
 		return nil, 0, fmt.Errorf("read ends of connections: %w", err)
 	}
 	for _, m := range messages {
-		c, err := parse(m)
+		c, err := e.zones.parse(m)
 		if err != nil {
 			lost++
 			continue
@@ -138,7 +156,7 @@ func (e *Events) dropped() (uint32, error) {
 }
 
 // parse reads an event.
-func parse(m netlink.Message) (Connection, error) {
+func (z Zones) parse(m netlink.Message) (Connection, error) {
 	var event conntrack.Event
 	if err := event.Unmarshal(m); err != nil {
 		return Connection{}, err
@@ -146,11 +164,11 @@ func parse(m netlink.Message) (Connection, error) {
 	if event.Type != conntrack.EventDestroy || event.Flow == nil {
 		return Connection{}, errors.New("it is not about the end of a connection")
 	}
-	return of(event.Flow)
+	return z.connection(event.Flow)
 }
 
-// of is a connection in the library's form.
-func of(f *conntrack.Flow) (Connection, error) {
+// connection reads a connection in the library's form.
+func (z Zones) connection(f *conntrack.Flow) (Connection, error) {
 	orig, reply := f.TupleOrig, f.TupleReply
 	for _, ip := range []netip.Addr{orig.IP.SourceAddress, orig.IP.DestinationAddress, reply.IP.SourceAddress,
 		reply.IP.DestinationAddress} {
@@ -159,7 +177,7 @@ func of(f *conntrack.Flow) (Connection, error) {
 		}
 	}
 	return Connection{
-		Protocol: orig.Proto.Protocol, Mark: f.Mark, Began: f.Timestamp.Start,
+		Protocol: orig.Proto.Protocol, Mark: f.Mark, Zone: z.of(f.Zone), Began: f.Timestamp.Start,
 		Client:   netip.AddrPortFrom(reply.IP.DestinationAddress, reply.Proto.DestinationPort),
 		Server:   netip.AddrPortFrom(reply.IP.SourceAddress, reply.Proto.SourcePort),
 		Asked:    netip.AddrPortFrom(orig.IP.DestinationAddress, orig.Proto.DestinationPort),
@@ -169,24 +187,28 @@ func of(f *conntrack.Flow) (Connection, error) {
 	}, nil
 }
 
-// Tracked lists the connections of a zone that the kernel tracks now. The kernel filters by the zone from Linux 6.8 on;
-// with an older kernel the list of all zones is read.
-func Tracked(zone uint16, namespace int) ([]Connection, error) {
+// Tracked lists the connections of zones that the kernel tracks now. The kernel filters by one zone from Linux 6.8 on.
+// With an older kernel, and with several zones, the list of all zones is read.
+func Tracked(zones Zones, namespace int) ([]Connection, error) {
 	conn, err := conntrack.Dial(&netlink.Config{NetNS: namespace})
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket for connections: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
-	flows, err := conn.DumpFilter(conntrack.NewFilter().Zone(zone), nil)
+	filter := conntrack.NewFilter()
+	if zones.Last == 0 {
+		filter = filter.Zone(zones.Main)
+	}
+	flows, err := conn.DumpFilter(filter, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list connections: %w", err)
 	}
 	var out []Connection
 	for i := range flows {
-		if flows[i].Zone != zone {
+		if !zones.has(flows[i].Zone) {
 			continue
 		}
-		if c, err := of(&flows[i]); err == nil {
+		if c, err := zones.connection(&flows[i]); err == nil {
 			out = append(out, c)
 		}
 	}

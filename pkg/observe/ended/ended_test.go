@@ -2,9 +2,10 @@ package ended
 
 import (
 	"encoding/binary"
+	"fmt"
+	"maps"
 	"net"
 	"net/netip"
-
 	"testing"
 	"time"
 
@@ -74,7 +75,7 @@ func echo(t *testing.T, port int) {
 // TestEvents has the kernel track real datagrams, and reads the ends with their bytes.
 func TestEvents(t *testing.T) {
 	ns := namespace(t)
-	events, err := Listen(zone, int(ns))
+	events, err := Listen(Zones{Main: zone}, int(ns))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +88,7 @@ func TestEvents(t *testing.T) {
 	want := Connection{Protocol: 17, Client: at(5002), Server: at(7000), Asked: at(7100), Counted: true,
 		Sent: Counter{3, 3 * (100 + header)}, Received: Counter{3, 3 * (10 + header)}}
 
-	now, err := Tracked(zone, int(ns))
+	now, err := Tracked(Zones{Main: zone}, int(ns))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,10 +105,65 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestZones reads connections of several zones. The other zone of the namespace has number 9.
+func TestZones(t *testing.T) {
+	for _, row := range []struct {
+		zones Zones
+		want  map[uint16]int // the number of connections, by Zone
+	}{
+		{Zones{Main: zone}, map[uint16]int{0: 1}},
+		{Zones{Main: zone, Last: 9}, map[uint16]int{0: 1, 9: 1}},
+		{Zones{Main: zone, Last: 8}, map[uint16]int{0: 1}},
+		{Zones{Main: 9}, map[uint16]int{0: 1}},
+		{Zones{Main: 8, Last: 32000}, map[uint16]int{9: 1}},
+	} {
+		t.Run(fmt.Sprint(row.zones), func(t *testing.T) {
+			ns := namespace(t)
+			events, err := Listen(row.zones, int(ns))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer events.Close()
+			echo(t, 7000)
+			echo(t, 8000)
+			exchange(t, 5001, 8000, 1, 100)
+			exchange(t, 5002, 7000, 1, 100)
+			now, err := Tracked(row.zones, int(ns))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have := byZone(now); !maps.Equal(have, row.want) {
+				t.Errorf("%v are tracked, want %v", have, row.want)
+			}
+			endedtest.Forget(t)
+			var ends []Connection
+			for len(ends) < len(row.want) {
+				list, lost, err := events.Read()
+				if err != nil || lost != 0 {
+					t.Fatal(lost, err)
+				}
+				ends = append(ends, list...)
+			}
+			if have := byZone(ends); !maps.Equal(have, row.want) {
+				t.Errorf("%v have ended, want %v", have, row.want)
+			}
+		})
+	}
+}
+
+// byZone counts connections.
+func byZone(list []Connection) map[uint16]int {
+	out := map[uint16]int{}
+	for _, c := range list {
+		out[c.Zone]++
+	}
+	return out
+}
+
 // TestLost ends more connections than the socket has room for. The number of the lost ones is exact.
 func TestLost(t *testing.T) {
 	ns := namespace(t)
-	events, err := Listen(zone, int(ns))
+	events, err := Listen(Zones{Main: zone}, int(ns))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +204,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(event())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := netlink.Message{Header: netlink.Header{Type: 1<<8 | 2}, Data: data}
-		c, err := parse(m)
+		c, err := (Zones{Main: zone}).parse(m)
 		if err == nil && (!c.Client.Addr().IsValid() || !c.Server.Addr().IsValid()) {
 			t.Errorf("%x is read as %+v", data, c)
 		}
@@ -189,8 +245,9 @@ func event() []byte {
 func BenchmarkParse(b *testing.B) {
 	m := netlink.Message{Header: netlink.Header{Type: 1<<8 | 2}, Data: event()}
 	b.ReportAllocs()
+	zones := Zones{Main: zone}
 	for b.Loop() {
-		if c, err := parse(m); err != nil || c.Sent.Bytes != 99 || c.Server.Port() != 81 || c.Mark != 0x703 {
+		if c, err := zones.parse(m); err != nil || c.Sent.Bytes != 99 || c.Server.Port() != 81 || c.Mark != 0x703 {
 			b.Fatal(c, err)
 		}
 	}

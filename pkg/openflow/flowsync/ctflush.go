@@ -13,6 +13,19 @@ import (
 // After an error the switch may have done only a part. If the error wraps an *ofconn.SwitchError, it is the switch's
 // refusal (NXT_CT_FLUSH came with Open vSwitch 3.1).
 func (s *Syncer) FlushConnections(ctx context.Context, list []ofp.CTFlush) error {
+	return flush(ctx, s, list)
+}
+
+// FlushZones makes the switch forget the tracked connections of zones, as FlushConnections does.
+func (s *Syncer) FlushZones(ctx context.Context, zones []uint16) error {
+	var list []ofp.CTFlushZone
+	for _, zone := range zones {
+		list = append(list, ofp.CTFlushZone{Zone: zone})
+	}
+	return flush(ctx, s, list)
+}
+
+func flush[M ofp.Message](ctx context.Context, s *Syncer, list []M) error {
 	s.mu.Lock()
 	se := s.session
 	s.mu.Unlock()

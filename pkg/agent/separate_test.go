@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/family"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/observe/ended"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
+)
+
+// addSeparate adds a separate VirtualNetwork with range 10.50.0.0/22. A Pod of this Node has address 10.50.0.2 there.
+// The addresses on node-2 belong to Pods that exist there.
+func (a *asked) addSeparate(name string, zone int32, here cni.Attachment, there map[string]string) {
+	a.t.Helper()
+	v := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		UID: types.UID("uid of " + name)}}
+	v.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: name}
+	lease := &tombolov1alpha1.SubnetLease{ObjectMeta: metav1.ObjectMeta{Name: "lease-" + name}}
+	lease.Spec = tombolov1alpha1.SubnetLeaseSpec{Zone: zone,
+		Subnet:         tombolov1alpha1.ObjectName{Namespace: "default", Name: name},
+		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: "default", Name: name},
+		CIDR:           "10.50.0.0/22", Gateway: "10.50.0.1",
+		Nodes: []tombolov1alpha1.NodeBlocks{
+			{Node: ownName, Claim: "x", CIDRs: []string{"10.50.0.0/28"}},
+			{Node: "node-2", Claim: "x", CIDRs: []string{"10.50.0.16/28", "10.50.2.16/28"}}}}
+	n := tombolov1alpha1.NodeNetwork{Namespace: "default", Name: name}
+	for ip, pod := range there {
+		n.Addresses = append(n.Addresses, tombolov1alpha1.PodNetworkAddress{Address: ip, Pod: pod})
+	}
+	for _, o := range a.world.others {
+		if report, ok := o.(*tombolov1alpha1.NodeNetworkReport); ok {
+			report.Spec.Networks = append(report.Spec.Networks, n)
+		}
+	}
+	a.world.others = append(a.world.others, v, lease)
+	a.settle()
+	here.IfName, here.PortName, here.VirtualNetwork = "eth1", here.PodName+"-eth1-a1b2c3", "default/"+name
+	here.MAC = "0a:58:0a:32:00:0" + string(rune('2'+zone))
+	here.IPs = []netip.Prefix{netip.MustParsePrefix("10.50.0.2/22")}
+	a.world.pods[here.PortName] = here
+	a.ovs.Device(here.PortName)
+	ctx, cancel := context.WithTimeout(a.t.Context(), ovstest.Timeout())
+	defer cancel()
+	a.must(a.agent.cniNode().Attach(ctx, here))
+}
+
+// TestSeparateNetworks has three Pods of a Node with one address: in a network that is not separate, and in two
+// separate ones. Answers, records and logs name the Pod in the network that is meant, and a real switch agrees.
+func TestSeparateNetworks(t *testing.T) {
+	a := newAskedOf(t, family.IPv4, func(c *config.Config) { c.FeatureGates["TenantNetworks"] = true })
+	a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid of default"}}
+	delete(a.world.policies, "db")
+	delete(a.world.policies, "web")
+	third := a.add("third")
+	a.world.objects["default/other"] = podIn("default", "other", "node-2", "10.11.2.10", nil)
+	a.addFurther() // db has 10.50.0.2 in blue, and far has 10.50.0.18
+	a.addSeparate("green", 1, a.web, map[string]string{"10.50.0.18": "other", "10.50.2.18": "other"})
+	a.addSeparate("gold", 2, third, nil)
+	a.settle()
+	const tunnel = "to tombolo-tun0 192.168.78.102"
+	const both = "both Pods are in VirtualNetwork default/"
+	for _, row := range []struct{ query, to, want, ends string }{
+		{"from=10.50.0.2&to=10.50.0.18&port=80", "default/far", "allowed at node-2: " + both + "blue", tunnel},
+		{"from=default/db@blue&to=10.50.0.18&port=80", "default/far", "allowed at node-2: " + both + "blue", tunnel},
+		{"from=default/web@green&to=10.50.0.18&port=80", "default/other", "allowed at node-2: " + both + "green", tunnel},
+		{"from=default/web@eth1&to=default/other@green&port=80", "default/other",
+			"allowed at node-2: " + both + "green", tunnel},
+		{"from=default/third@gold&to=10.50.0.18&port=80", "", "allowed at node-2: " + both + "gold", tunnel},
+		{"from=default/other@green&to=10.50.0.2&port=80", "default/web", "allowed, traced: " + both + "green",
+			"to default/web"},
+		{"from=default/far@blue&to=10.50.0.2&port=80", "default/db", "allowed, traced: " + both + "blue",
+			"to default/db"},
+		{"from=10.50.0.18&to=default/third@gold&port=80", "default/third", "allowed, traced: " + both + "gold",
+			"to default/third"},
+		{"from=default/web@green&to=default/third@gold&port=80", "default/third",
+			"denied, to: a packet to 10.50.0.2 in VirtualNetwork default/green does not go to default/third in " +
+				"VirtualNetwork default/gold, whose range other networks may have, too: `tombolo policy why` names the reason: " +
+				"VirtualNetwork default/green and VirtualNetwork default/gold are not joined", ""},
+		{"from=default/web@green&to=10.50.3.9&port=80", "", "denied, traced: Pod default/web is in VirtualNetwork", ""},
+	} {
+		t.Run(row.query, func(t *testing.T) {
+			var w api.Why
+			if e := a.get(api.PathWhy+"?trace=true&family=ipv4&"+row.query, &w); e != "" {
+				t.Fatal(e)
+			}
+			have := ""
+			for _, s := range w.Connections[0].Stages {
+				if s.Direction == api.DirectionNetwork {
+					s.Pod = "x"
+					have = stages(api.WhyConnection{Stages: []api.WhyStage{s}}) + ": " + s.Reason
+				} else if s.Trace != nil && s.Trace.Judged && !s.Trace.Agrees {
+					t.Errorf("the switch disagrees: %+v", *s.Trace)
+				}
+			}
+			if to := w.Connections[0].To; !strings.HasPrefix(have, row.want) || to.Name != row.to {
+				t.Errorf("have %s to %+v\nwant %s to %s\n%+v", have, to, row.want, row.to, w)
+			}
+			if row.ends == "" {
+				return
+			}
+			var list api.TraceList
+			if e := a.get(api.PathTraces+"?family=ipv4&"+row.query, &list); e != "" {
+				t.Fatal(e)
+			}
+			if ends := a.ends(t, list.Traces); len(ends) != 1 || !strings.HasSuffix(ends[0], ": "+row.ends) {
+				t.Errorf("the packet goes %q, want %s\n%s", ends, row.ends, list.Traces[0].Output)
+			}
+		})
+	}
+	var w api.Why
+	want := "to: several VirtualNetworks may have the address 10.50.2.18; here it is of an unknown Pod in default/gold, " +
+		"default/other@green: give the Pod as namespace/name@network"
+	if e := a.get(api.PathWhy+"?from=default/db&port=80&to=10.50.2.18", &w); !strings.Contains(e, want) {
+		t.Errorf("an address of two networks: %q, want %q", e, want)
+	}
+	want = "to: a packet to 10.50.0.2 in VirtualNetwork default/blue does not go to default/web in VirtualNetwork " +
+		"default/green"
+	var list api.TraceList
+	e := a.get(api.PathTraces+"?from=default/db@blue&to=default/web@green&port=80", &list)
+	if !strings.Contains(e, want) {
+		t.Errorf("a trace to another network: %q, want %q", e, want)
+	}
+	a.namesOfSeparate(t)
+	a.endsInZones(t)
+}
+
+// numberOf returns the number of a VirtualNetwork.
+func (a *asked) numberOf(name string) tenant.ID {
+	v, _ := a.agent.tables.tenants.VirtualNetworks.Get(derive.Object{Namespace: "default", Name: name})
+	return v.Place.ID
+}
+
+// namesOfSeparate makes records of packets with the same headers in three networks.
+func (a *asked) namesOfSeparate(t *testing.T) {
+	headers := datapath.Headers{Src: netip.MustParseAddr("10.50.0.2"), Dst: netip.MustParseAddr("10.50.0.18"), Protocol: 6,
+		SrcPort: 40000, DstPort: 80}
+	o := a.agent.packetIns.observer
+	for network, want := range map[string][2]string{"blue": {"db", "far"}, "green": {"web", "other"},
+		"gold": {"third", ""}} {
+		id := a.numberOf(network)
+		r := seenReport{Report: datapath.Report{Headers: headers, Kind: datapath.Opened, Network: id, FromPod: true}}
+		a.must(ask(t.Context(), a.agent.tables.engine, func() {
+			if e := o.named(r); [2]string{e.Connection.From.Pod, e.Connection.To.Pod} != want {
+				t.Errorf("in %s the record is %+v, want %q", network, *e.Connection, want)
+			}
+			r.Kind = datapath.Dropped
+			if e := o.named(r); [2]string{e.Drop.From.Pod, e.Drop.To.Pod} != want {
+				t.Errorf("in %s the record of a drop is %+v, want %q", network, *e.Drop, want)
+			}
+			if keyOf(r).network != id {
+				t.Errorf("drops in %s are counted with equal ones elsewhere", network)
+			}
+		}))
+		if have := a.agent.podAt(headers.Src, id); have != "default/"+want[0] {
+			t.Errorf("%s in %s is of %q, want %s", headers.Src, network, have, want[0])
+		}
+	}
+	if have := a.agent.podAt(headers.Src, 0); have != "default/db" {
+		t.Errorf("%s is of %q, want db", headers.Src, have)
+	}
+}
+
+// endsInZones ends connections with equal ends, whose beginnings are not known.
+func (a *asked) endsInZones(t *testing.T) {
+	o := a.agent.packetIns.observer
+	c := ended.Connection{Protocol: 6, Client: netip.MustParseAddrPort("10.50.0.2:40000"),
+		Server: netip.MustParseAddrPort("10.50.0.18:80"), Mark: 3}
+	c.Asked = c.Server
+	var have []string
+	for _, c.Zone = range []uint16{0, 1, 2, 3} {
+		a.must(ask(t.Context(), a.agent.tables.engine, func() {
+			if !o.isNamed(c) {
+				have = append(have, "no network")
+				return
+			}
+			have = append(have, o.namedLate(c, time.Now()).From.Pod)
+		}))
+	}
+	if want := []string{"db", "web", "third", "no network"}; !slices.Equal(have, want) {
+		t.Errorf("the clients are %q, want %q", have, want)
+	}
+	if !a.agent.connections.zones.any() {
+		t.Error("no separate network has a Pod here")
+	}
+}

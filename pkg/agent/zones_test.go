@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/cni"
+)
+
+// zoneRig is a switch that tracks connections in zones, with the Pods of a Node.
+type zoneRig struct {
+	t       *testing.T
+	f       *zoneFlusher
+	number  uint64          // of the session
+	tracked map[uint16]bool // zones with connections
+	flushed []uint16
+	refuse  error
+	lists   int
+	ready   bool
+	known   map[string]uint16 // zones of networks
+	pods    map[string]string // networks by container
+	seen    uint64
+}
+
+func (r *zoneRig) session() uint64 { return r.number }
+
+func (r *zoneRig) zones(context.Context) (map[uint16]bool, error) {
+	r.lists++
+	return maps.Clone(r.tracked), r.refuse
+}
+
+func (r *zoneRig) flushZones(_ context.Context, zones []uint16) error {
+	if r.refuse != nil {
+		return r.refuse
+	}
+	for _, zone := range zones {
+		delete(r.tracked, zone)
+	}
+	r.flushed = append(r.flushed, zones...)
+	return nil
+}
+
+func newZoneRig(t *testing.T) *zoneRig {
+	r := &zoneRig{t: t, number: 1, ready: true, tracked: map[uint16]bool{}, pods: map[string]string{},
+		known: map[string]uint16{"a/blue": 1, "a/red": 2, "b/blue": 1}}
+	r.start()
+	return r
+}
+
+// start starts the agent again.
+func (r *zoneRig) start() {
+	r.seen = 0
+	r.f = &zoneFlusher{switches: r, log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1),
+		arriving: map[uint16]int{}, left: map[uint16]bool{}, ready: func() bool { return r.ready },
+		zoneOf: func(network string) uint16 { return r.known[network] },
+		inUse: func() map[uint16]string {
+			out := map[uint16]string{}
+			for _, network := range r.pods {
+				if zone := r.known[network]; zone != 0 {
+					out[zone] = network
+				}
+			}
+			return out
+		}}
+}
+
+// expect passes, and compares the zones that were flushed since the last call.
+func (r *zoneRig) expect(step string, want ...uint16) {
+	r.t.Helper()
+	_ = r.f.pass(r.t.Context(), &r.seen)
+	r.expectNow(step, want...)
+}
+
+func (r *zoneRig) expectNow(step string, want ...uint16) {
+	r.t.Helper()
+	if !slices.Equal(r.flushed, want) {
+		r.t.Errorf("%s: flushed %v, want %v", step, r.flushed, want)
+	}
+	r.flushed = nil
+}
+
+// add attaches a Pod. Its connections are tracked from then on.
+func (r *zoneRig) add(container, network string) error {
+	done, err := r.f.arrive(r.t.Context(), cni.Attachment{ContainerID: container, IfName: "eth1", VirtualNetwork: network})
+	if err != nil {
+		return err
+	}
+	r.pods[container] = network
+	done()
+	r.tracked[r.known[network]] = true
+	return nil
+}
+
+func (r *zoneRig) must(container, network string) {
+	r.t.Helper()
+	if err := r.add(container, network); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// TestZoneFlusher follows the zones of networks whose Pods come and go.
+func TestZoneFlusher(t *testing.T) {
+	r := newZoneRig(t)
+	r.expect("no Pods")
+	r.must("c1", "a/blue")
+	r.expectNow("the first Pod", 1)
+	r.must("c2", "a/blue")
+	r.must("c0", "a/shared")
+	r.must("c0", "")
+	r.expect("further Pods")
+	delete(r.pods, "c1")
+	r.expect("one of two Pods goes")
+	r.must("c2", "a/blue")
+	r.expect("an ADD is repeated")
+	delete(r.pods, "c2")
+	r.expect("the last Pod goes", 1)
+	r.expect("later")
+	r.must("c3", "b/blue")
+	r.expectNow("another network has the zone", 1)
+
+	// The agent does not look between the last Pod of a network and the first one of another.
+	delete(r.pods, "c3")
+	r.must("c4", "a/blue")
+	r.expectNow("without a look", 1)
+	r.expect("later")
+
+	// The zone is not known when the Pod arrives.
+	delete(r.known, "a/red")
+	r.must("c5", "a/red")
+	r.expect("not known")
+	r.known["a/red"] = 2
+	r.expect("known now", 2)
+	r.expect("later")
+}
+
+// TestZonesAfterStart starts the agent and the switch again. Pods that are there keep their connections.
+func TestZonesAfterStart(t *testing.T) {
+	r := newZoneRig(t)
+	r.pods["c1"], r.tracked = "a/blue", map[uint16]bool{1: true, 2: true, 7: true}
+	r.ready = false
+	r.expect("the networks are not known yet")
+	r.ready, r.number = true, 0
+	r.expect("no connection to the switch")
+	r.number = 5
+	r.expect("after a start", 2, 7)
+	r.expect("later")
+	r.must("c2", "a/blue")
+	r.expectNow("another Pod of a network that is there")
+	r.tracked[9], r.number = true, 6
+	r.expect("the switch starts again", 9)
+	if r.lists != 2 {
+		t.Errorf("%d lists of all connections, want one for each session", r.lists)
+	}
+	r.start()
+	r.must("c3", "a/red")
+	r.expectNow("a Pod before the first look", 2)
+	r.expect("the first look")
+	if !r.tracked[1] {
+		t.Error("the connections of a Pod that was there are gone")
+	}
+}
+
+// TestZonesRefused has flushes fail. They are repeated, and no Pod is served before.
+func TestZonesRefused(t *testing.T) {
+	r := newZoneRig(t)
+	r.must("c1", "a/blue")
+	r.expect("the first Pod", 1)
+	delete(r.pods, "c1")
+	r.refuse = errors.New("broken")
+	r.expect("refused")
+	if err := r.add("c2", "a/blue"); err == nil || !strings.Contains(err.Error(), "VirtualNetwork a/blue: broken") {
+		t.Errorf("a Pod is served with old connections in its zone: %v", err)
+	}
+	if n := len(r.f.arriving); n != 0 {
+		t.Errorf("%d zones with Pods that arrive", n)
+	}
+	r.refuse = nil
+	r.expect("again", 1)
+	r.must("c2", "a/blue")
+	r.expectNow("the Pod's ADD is repeated", 1)
+}
+
+// TestZoneArrives compares while the ADD of a network's first Pod is under way. Nothing is flushed after the ADD began.
+func TestZoneArrives(t *testing.T) {
+	r := newZoneRig(t)
+	r.expect("no Pods")
+	at := cni.Attachment{ContainerID: "c1", IfName: "eth1", VirtualNetwork: "a/blue"}
+	done, err := r.f.arrive(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.expect("the Pod arrives", 1)
+	r.expect("the Pod is not recorded yet")
+	done()
+	r.expect("ADD has failed", 1)
+	var none *zoneFlusher
+	if done, err := none.arrive(t.Context(), at); err != nil || done == nil || none.any() {
+		t.Error("without the feature gate an ADD fails")
+	}
+}
+
+// TestConnectionReaderOfAll has one reader of some zones and one of all. Both get a list of all zones.
+func TestConnectionReaderOfAll(t *testing.T) {
+	list := func(lines ...string) func(context.Context, func(string)) error {
+		return func(_ context.Context, each func(string)) error {
+			for _, line := range lines {
+				each(line)
+			}
+			return nil
+		}
+	}
+	r := &connectionReader{list: list("main"), all: list("main", "other"), began: time.Now()}
+	var some, all []string
+	done := make(chan error, 2)
+	go func() { done <- r.read(t.Context(), func(line string) { some = append(some, line) }) }()
+	go func() { done <- r.readAll(t.Context(), func(line string) { all = append(all, line) }) }()
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(all) != "[main other]" || fmt.Sprint(some) != "[main other]" {
+		t.Errorf("the readers get %v and %v", some, all)
+	}
+	some = nil
+	if err := r.read(t.Context(), func(line string) { some = append(some, line) }); err != nil || len(some) != 1 {
+		t.Errorf("a later reader gets %v, error %v", some, err)
+	}
+}
