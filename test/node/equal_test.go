@@ -76,9 +76,9 @@ func testEqualRanges(t *testing.T, c *cluster) {
 	both := map[string]bool{"blue": true, "red": true}
 	answers("at first", both)
 
-	both2 := n.declare("in-both", further, "blue", "red")
+	inBoth := n.declare("in-both", further, "blue", "red")
 	n.eventually("a Pod in both networks is refused", func() error {
-		err := n.attachOnce(both2)
+		err := n.attach(inBoth)
 		if err == nil {
 			t.Fatal("a Pod is in two networks with one range")
 		}
@@ -98,9 +98,14 @@ func testEqualRanges(t *testing.T, c *cluster) {
 	deny := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "deny"},
 		Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"name": "server-red"}}}}
-	n.create(deny)
+	policies := c.client.NetworkingV1().NetworkPolicies(n.namespace)
+	if _, err := policies.Create(t.Context(), deny, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	answers("with a policy for the server in red", map[string]bool{"blue": true})
-	n.remove(deny)
+	if err := policies.Delete(t.Context(), deny.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	answers("without the policy", both)
 
 	// A Pod that comes later gets no connections of an earlier one with its addresses.

@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +57,10 @@ func newNetworks(t *testing.T, c *cluster, namespace string, specs map[string]to
 		conf.TenantNetworks.SubnetCIDRs = []string{"10.50.0.0/15"}
 	}
 	n.ready()
+	ctx, cancel := context.WithCancel(t.Context())
+	var granting sync.WaitGroup
+	granting.Go(func() { n.grant(ctx) })
+	t.Cleanup(func() { cancel(); granting.Wait() })
 	return n
 }
 
@@ -79,7 +85,7 @@ func (n *networks) remove(o client.Object) {
 func (n *networks) start(name, annotation string, list ...string) *pod {
 	n.t.Helper()
 	p := n.declare(name, annotation, list...)
-	n.eventually("Pod "+name+" starts", func() error { return n.attachOnce(p) })
+	n.eventually("Pod "+name+" starts", func() error { return n.attach(p) })
 	return p
 }
 
@@ -100,23 +106,31 @@ func (n *networks) declare(name, annotation string, list ...string) *pod {
 	return p
 }
 
-// attachOnce gives the Node the first addresses of the networks that it claims, as the controller does. Then it calls
-// ADD.
-func (n *networks) attachOnce(p *pod) error {
-	var report tombolov1alpha1.NodeNetworkReport
-	if err := n.objects.Get(n.t.Context(), client.ObjectKey{Name: nodeName}, &report); err != nil {
-		return err
-	}
-	for _, network := range report.Spec.Networks {
-		lease := n.leases[network.Name]
-		if network.Namespace != n.namespace || len(lease.Spec.Nodes) > 0 {
-			continue
+// grant gives the Node the first addresses of the networks that it claims, as the controller does, until ctx ends.
+func (n *networks) grant(ctx context.Context) {
+	ticks := time.NewTicker(50 * time.Millisecond)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
 		}
-		block := strings.Replace(lease.Spec.CIDR, "/24", "/28", 1)
-		lease.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: nodeName, Claim: network.Claim, CIDRs: []string{block}}}
-		if err := n.objects.Update(n.t.Context(), lease); err != nil {
-			return err
+		var report tombolov1alpha1.NodeNetworkReport
+		if n.objects.Get(ctx, client.ObjectKey{Name: nodeName}, &report) != nil {
+			continue // there is none before a Pod claims addresses
+		}
+		for _, network := range report.Spec.Networks {
+			lease := n.leases[network.Name]
+			if network.Namespace != n.namespace || len(lease.Spec.Nodes) > 0 {
+				continue
+			}
+			lease.Spec.Nodes = []tombolov1alpha1.NodeBlocks{{Node: nodeName, Claim: network.Claim,
+				CIDRs: []string{strings.Replace(lease.Spec.CIDR, "/24", "/28", 1)}}}
+			if err := n.objects.Update(ctx, lease); err != nil && ctx.Err() == nil {
+				n.t.Errorf("grant addresses of %s: %v", network.Name, err)
+				return
+			}
 		}
 	}
-	return n.attach(p)
 }
