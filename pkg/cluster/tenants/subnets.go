@@ -225,6 +225,9 @@ func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, 
 			continue
 		}
 		want.Subnet, want.Network, want.Range, want.Ending, pools = row.Key, s.Network, s.Range, false, s.Pools
+		if !exists { // Pods have addresses in the zone of an existing lease
+			want.Zone = s.Zone
+		}
 	}
 	if !want.Range.CIDR.IsValid() {
 		return leaseStep{}, nil
@@ -337,6 +340,7 @@ func leaseObject(key derive.Object, f tenant.LeaseFacts) *tombolov1alpha1.Subnet
 		Subnet:         tombolov1alpha1.ObjectName{Namespace: f.Subnet.Namespace, Name: f.Subnet.Name},
 		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: f.Network.Namespace, Name: f.Network.Name},
 		CIDR:           f.Range.CIDR.String(), Gateway: f.Range.Gateway.String(), Ending: f.Ending,
+		Zone: int32(f.Zone),
 	}
 	for _, n := range f.Nodes {
 		blocks := tombolov1alpha1.NodeBlocks{Node: n.Node, Claim: n.Claim}
