@@ -237,7 +237,8 @@ func (j *judge) ownLease(network derive.Object, g Range) (LeaseFacts, bool) {
 	return leases[i], true
 }
 
-// shares returns the cause why a VirtualNetwork cannot become separate, and the remedy. The cause is empty if it can.
+// shares returns the cause why a VirtualNetwork cannot become separate, and the remedy. The cause is empty if it can. A
+// lease without blocks is no cause, since no Pod has an address of it: it is replaced by one with the zone.
 func (j *judge) shares(network derive.Object) (cause, remedy string) {
 	name := VirtualName(network)
 	object := "VirtualNetwork " + network.String()
@@ -246,7 +247,7 @@ func (j *judge) shares(network derive.Object) (cause, remedy string) {
 	joined, _ := derive.Get(j.r, j.tables.Joined, name)
 	leases := j.tables.virtual.leasesOf(network, j.r)
 	switch {
-	case slices.ContainsFunc(leases, func(l LeaseFacts) bool { return l.Zone == 0 }):
+	case slices.ContainsFunc(leases, func(l LeaseFacts) bool { return l.Zone == 0 && len(l.Nodes) > 0 }):
 		return ", since Pods of " + object + " may have addresses that are unique in the cluster", anotherSubnet
 	case len(joined)+len(n.Joins)+len(n.Clusters) > 0:
 		return ", since " + object + " is joined with other networks", "remove it from the VirtualNetworkRouters, or " +

@@ -22,7 +22,7 @@ func (w *virtualWorld) lease(namespace, network, subnet, cidr string, zone uint1
 	w.leases.Set(derive.Object{Name: "sn " + namespace + "/" + subnet}, LeaseFacts{
 		Subnet:  derive.Object{Namespace: namespace, Name: subnet},
 		Network: derive.Object{Namespace: namespace, Name: network},
-		Range:   Range{CIDR: prefixes(cidr)[0]}, Zone: zone})
+		Range:   Range{CIDR: prefixes(cidr)[0]}, Zone: zone, Nodes: []NodeBlocks{{Node: "node-1"}}})
 }
 
 // TestSeparateNetworks has VirtualNetwork b/red with the Subnets v4 and v6, and the older network a/blue with the range
@@ -68,6 +68,10 @@ func TestSeparateNetworks(t *testing.T) {
 		{"a lease of it has no zone", func(w *virtualWorld) { w.lease("b", "red", "v6", "fd00:1::/64", 0) },
 			overlaps + ", since Pods of VirtualNetwork b/red may have addresses that are unique in the cluster: create " +
 				"another Subnet with a range of its own", "zone 0"},
+		{"a lease of it has no zone, and no blocks", func(w *virtualWorld) {
+			w.leases.Set(derive.Object{Name: "sn b/v6"}, LeaseFacts{Range: Range{CIDR: prefixes("fd00:1::/64")[0]},
+				Network: derive.Object{Namespace: "b", Name: "red"}})
+		}, red, red},
 		{"a lease of it has a zone", func(w *virtualWorld) { w.lease("b", "red", "v6", "fd00:1::/64", 9) },
 			"zone 9", "zone 9"},
 		{"both leases have a zone, and the other one is gone", func(w *virtualWorld) {
@@ -295,27 +299,45 @@ func (w *subnetWalk) fill(v *virtualWorld) {
 	v.engine.Pass()
 }
 
-// write writes leases as the controller does. Leases of Subnets that give no addresses end at random.
+// write writes leases as the controller does. At random, Nodes get blocks, and leases of Subnets that give no addresses
+// go.
 func (w *subnetWalk) write() {
-	for k, f := range w.facts {
-		s, _ := w.tables.Subnets.Get(k)
-		key := derive.Object{Name: string(f.UID)}
-		if _, exists := w.leases[key]; s.Served && !exists && s.Network.Name != "" {
-			w.leases[key] = LeaseFacts{Subnet: k, Network: s.Network, Range: s.Range, Zone: s.Zone}
-		}
-	}
-	for key, l := range w.leases {
+	maps.Copy(w.leases, w.planned())
+	for _, key := range slices.SortedFunc(maps.Keys(w.leases), derive.Object.Compare) {
+		l := w.leases[key]
 		s, _ := w.tables.Subnets.Get(l.Subnet)
 		f := w.facts[l.Subnet]
-		if string(f.UID) == key.Name && s.Served && s.Network == l.Network {
+		switch {
+		case string(f.UID) != key.Name || !s.Served || s.Network != l.Network:
+		case s.Zone != 0 && s.Zone != l.Zone && len(l.Nodes) == 0:
+			delete(w.leases, key)
+			continue
+		default:
+			if w.rnd.IntN(3) == 0 {
+				l.Nodes = []NodeBlocks{{Node: "node-1"}}
+				w.leases[key] = l
+			}
 			continue
 		}
-		if l.Ending = true; w.rnd.IntN(3) == 0 {
+		if l.Ending = true; len(l.Nodes) == 0 || w.rnd.IntN(3) == 0 {
 			delete(w.leases, key)
 		} else {
 			w.leases[key] = l
 		}
 	}
+}
+
+// planned returns the leases that the controller would create.
+func (w *subnetWalk) planned() map[derive.Object]LeaseFacts {
+	out := map[derive.Object]LeaseFacts{}
+	for k, f := range w.facts {
+		s, _ := w.tables.Subnets.Get(k)
+		key := derive.Object{Name: string(f.UID)}
+		if _, exists := w.leases[key]; s.Served && !exists && s.Network.Name != "" {
+			out[key] = LeaseFacts{Subnet: k, Network: s.Network, Range: s.Range, Zone: s.Zone}
+		}
+	}
+	return out
 }
 
 // networkOf returns the oldest network that names a Subnet.
@@ -329,11 +351,11 @@ func (w *subnetWalk) networkOf(k derive.Object) (out derive.Object) {
 	return out
 }
 
-// zone returns the zone of a network that has leases, and whether it has a lease without one.
+// zone returns the zone of a network that has leases, and whether it has a lease without one, but with blocks.
 func (w *subnetWalk) zone(network derive.Object) (zone uint16, unique bool) {
 	for _, l := range w.leases {
 		if l.Network == network {
-			zone, unique = max(zone, l.Zone), unique || l.Zone == 0
+			zone, unique = max(zone, l.Zone), unique || l.Zone == 0 && len(l.Nodes) > 0
 		}
 	}
 	return zone, unique
@@ -508,5 +530,43 @@ func TestSubnetWalk(t *testing.T) {
 			t.Errorf("%d Subnets are %s: too few", seen[verdict], verdict)
 		}
 	}
-	t.Log(seen)
+}
+
+// TestLateLeases creates leases that the controller planned before a change. So networks can have common addresses in
+// one zone, or a common zone. Once the Pods with such addresses are gone, no two networks have.
+func TestLateLeases(t *testing.T) {
+	mended := 0
+	for seed := range uint64(10) {
+		w := newSubnetWalk(seed)
+		for step := range 100 {
+			change := func() map[derive.Object]LeaseFacts {
+				for range 6 {
+					w.change()
+				}
+				w.fill(w.virtualWorld)
+				return w.planned()
+			}
+			late := change()
+			maps.Copy(w.leases, change())
+			maps.Copy(w.leases, late)
+			w.fill(w.virtualWorld)
+			before := len(w.shared())
+			for range 20 {
+				w.write()
+				w.fill(w.virtualWorld)
+			}
+			if after := w.shared(); len(after) > 0 {
+				t.Fatalf("seed %d, step %d: %s", seed, step, strings.Join(after, "\n"))
+			}
+			mended += before
+		}
+	}
+	if mended < 50 {
+		t.Errorf("%d faults were mended: too few", mended)
+	}
+}
+
+// shared returns the faults about addresses or zones that two networks share.
+func (w *subnetWalk) shared() []string {
+	return slices.DeleteFunc(w.faults(), func(s string) bool { return strings.Contains(s, "has the zones") })
 }

@@ -213,7 +213,8 @@ type Subnet struct {
 	Network derive.Object // its VirtualNetwork, also if it is not served
 	Range   Range
 	Pools   []netip.Prefix
-	// Zone is the zone of connection tracking of a separate network, or 0. A new lease gets it.
+	// Zone is the zone of connection tracking of a separate network, or 0. A new lease gets it. A lease without blocks is
+	// replaced if it has another zone.
 	Zone uint16
 	// Problems are about the Subnet.
 	Problems []problem.Problem

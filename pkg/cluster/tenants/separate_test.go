@@ -77,6 +77,25 @@ func TestEqualRanges(t *testing.T) {
 		t.Errorf("columns %s, want zone %d", have, zone)
 	}
 
+	// A lease without blocks gets the zone if the other Subnet of its network arrives later.
+	late4, late6 := subnet("a", "late-v4", "10.0.7.0/24"), subnet("a", "late-v6", "fd00:1::/64")
+	g.create(network("a", "late", "late-v4", "late-v6"))
+	older := subnet("a", "older", "fd00:1::/65")
+	g.create(older)
+	g.create(network("a", "older", "", "older"))
+	g.create(late4)
+	if first := g.zoneOf(late4); first != 0 {
+		t.Fatalf("a/late has zone %d, although its range is unique", first)
+	}
+	g.zoneOf(older)
+	g.next(older)
+	g.create(late6)
+	second := g.zoneOf(late6)
+	g.expect(fmt.Sprint("a/late 10.0.7.0/24 10.0.7.1 false zone ", second), g.leaseOf(late4))
+	if second == 0 || second == zone {
+		t.Errorf("a/late has zone %d, and a/red zone %d", second, zone)
+	}
+
 	// Nodes have blocks of the same addresses in both networks.
 	g.claim("node-1", "blue", "x1", 1)
 	g.claim("node-2", "red", "x2", 1)
@@ -159,5 +178,37 @@ func TestEqualRanges(t *testing.T) {
 	g.expect("none", g.leaseOf(v4))
 	if have := g.zoneOf(again); have != zone {
 		t.Errorf("the lease has zone %d, want %d: the zone of its name is free again", have, zone)
+	}
+}
+
+// TestZoneOfLease has a network whose leases have different zones, since a write was late. A lease with blocks keeps
+// its zone, and the controller does not write it again.
+func TestZoneOfLease(t *testing.T) {
+	tables := newTables(metav1.NamespaceSystem)
+	tables.member.Loaded()
+	n := network("a", "red", "v4", "v6")
+	n.UID = "red"
+	four, six := subnet("a", "v4", "10.0.1.0/24"), subnet("a", "v6", "fd00:1::/64")
+	four.UID, six.UID = "four", "six"
+	report := &tombolov1alpha1.NodeNetworkReport{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+	report.Spec.Networks = []tombolov1alpha1.NodeNetwork{{Namespace: "a", Name: "red", Claim: "x", Pods: 1}}
+	tables.kinds.Fill(gateOn(""), n, four, six, report, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a"}})
+	tables.engine.Pass()
+	zones := map[types.UID]uint16{"four": 0, "six": 9}
+	for uid, zone := range zones {
+		step, _ := tables.subnets.leaseSteps.Get(leaseOf(uid))
+		if !step.Due || step.Want.Zone != 0 || len(step.Want.Nodes) == 0 {
+			t.Fatalf("the first lease of %s is %+v", uid, step)
+		}
+		step.Want.Zone, step.Want.ResourceVersion = zone, "1"
+		tables.kinds.Set(leaseObject(leaseOf(uid), step.Want))
+	}
+	tables.engine.Pass()
+	for uid, zone := range zones {
+		step, _ := tables.subnets.leaseSteps.Get(leaseOf(uid))
+		if step.Due || step.Want.Zone != zone || step.Want.Ending {
+			t.Errorf("the lease of %s is %+v, want it unchanged with zone %d", uid, step, zone)
+		}
 	}
 }

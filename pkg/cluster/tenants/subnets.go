@@ -212,7 +212,7 @@ func newSubnetTables(e *derive.Engine, s *subnetSources, tenants *tenant.Tables,
 func leaseOf(uid types.UID) derive.Object { return derive.Object{Name: string(uid)} }
 
 // leaseStep returns the desired lease of a Subnet, and whether it has to be written. If the Subnet is deleted or has
-// another range, the lease ends: it is deleted once no Node has blocks of it.
+// another range, the lease ends: it is deleted once no Node has blocks of it. The zone of a lease does not change.
 func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, []problem.Problem) {
 	have, exists := derive.Get(r, t.leases, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
@@ -223,6 +223,9 @@ func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, 
 		_, numbered := derive.Get(r, t.tenants.IDs, tenant.VirtualName(s.Network))
 		if !cluster.On || !s.Served || !numbered || exists && (have.Network != s.Network || have.Range != s.Range) {
 			continue
+		}
+		if exists && s.Zone != 0 && s.Zone != have.Zone && len(have.Nodes) == 0 {
+			continue // its network became separate before a Pod had an address
 		}
 		want.Subnet, want.Network, want.Range, want.Ending, pools = row.Key, s.Network, s.Range, false, s.Pools
 		if !exists { // Pods have addresses in the zone of an existing lease

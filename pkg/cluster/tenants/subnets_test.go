@@ -192,8 +192,13 @@ func (g *subnetRig) claim(node, network, id string, pods int32, held ...string) 
 // gate turns the feature gate on.
 func (g *subnetRig) gate(more string) {
 	g.t.Helper()
-	g.create(&corev1.ConfigMap{ObjectMeta: at(metav1.NamespaceSystem, unserved.AgentsConfig), Data: map[string]string{
-		"antrea-agent.conf": "featureGates: {TenantNetworks: true}\n" + more}})
+	g.create(gateOn(more))
+}
+
+// gateOn returns the agents' configuration with the feature gate and more settings.
+func gateOn(more string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: at(metav1.NamespaceSystem, unserved.AgentsConfig), Data: map[string]string{
+		"antrea-agent.conf": "featureGates: {TenantNetworks: true}\n" + more}}
 }
 
 // TestSubnets has the controller write states and leases in a real API server.
