@@ -632,7 +632,7 @@ func TestCentralRequests(t *testing.T) {
 		{"a Subnet of the other version", of(requested, slice(user(nil), subnet("s4", v6), listed("east", "a"))), []string{
 			"Subnet s4 has addresses of the other version of IP"}, "requests"},
 		{"a Subnet that is not valid", of(requested, slice(user(nil), subnet("s4", "ten"), listed("east", "a"))), []string{
-			"Subnet s4 gives no addresses, or other networks", `subnet km-e-east-a/s4 {"observation":"spec.cidr:`,
+			"Subnet s4 gives no addresses: correct the reason", `subnet km-e-east-a/s4 {"observation":"spec.cidr:`,
 			`"state":"Failure"`}, "requests"},
 		{"one Subnet of two", of(requested, slice(user(dual), subnet("s6", v6), listed("east", "a"))), []string{
 			"requests east/a/vn2 uid-east-a {Name:s6", "Subnet s4 is not in this Namespace"}, "{Name:s4"},
