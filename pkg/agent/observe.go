@@ -270,6 +270,9 @@ func (o *observer) named(r seenReport) record.Event {
 		Table: datapath.Program.Name(r.Table), Reason: r.Reason(),
 	}
 	from, to := o.endsOf(r)
+	if network := o.networkOf(r); network != (derive.Object{}) {
+		out.Network = network.String()
+	}
 	out.From, out.To = o.endOf(from, r.SrcPort), o.endOf(to, r.DstPort)
 	var front service.Frontend
 	served := false

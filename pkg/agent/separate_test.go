@@ -159,6 +159,8 @@ func (a *asked) namesOfSeparate(t *testing.T) {
 		a.must(ask(t.Context(), a.agent.tables.engine, func() {
 			if e := o.named(r); [2]string{e.Connection.From.Pod, e.Connection.To.Pod} != want {
 				t.Errorf("in %s the record is %+v, want %q", network, *e.Connection, want)
+			} else if separate := network != "blue"; separate != (e.Connection.Network == "default/"+network) {
+				t.Errorf("the record of %s has network %q", network, e.Connection.Network)
 			}
 			r.Kind = datapath.Dropped
 			if e := o.named(r); [2]string{e.Drop.From.Pod, e.Drop.To.Pod} != want {
