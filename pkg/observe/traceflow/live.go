@@ -142,7 +142,8 @@ func collect(ctx context.Context, found <-chan *record.Record) (out []*record.Re
 					return out // no other Node has seen it
 				}
 			case r.Node != out[0].Node && r.Protocol == out[0].Protocol && r.Network == out[0].Network &&
-				r.From.IP == out[0].From.IP && r.From.Port == out[0].From.Port && r.To.IP == out[0].To.IP && r.To.Port == out[0].To.Port:
+				r.From.IP == out[0].From.IP && r.From.Port == out[0].From.Port &&
+				r.To.IP == out[0].To.IP && r.To.Port == out[0].To.Port:
 				if out = append(out, r); r.From.Node == r.Node {
 					slices.Reverse(out)
 				}
