@@ -366,11 +366,7 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 			}
 			out = append(out, extra)
 		}
-		if err := p.overlapping(namespace, out); err != nil {
-			why = err // a network may go, or get another range
-			return false, nil
-		}
-		return true, nil
+		return true, p.overlapping(namespace, out)
 	})
 	if ctx.Err() != nil && errors.Is(final, ctx.Err()) {
 		return nil, why

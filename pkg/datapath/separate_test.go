@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -289,6 +290,7 @@ func TestSeparateTraffic(t *testing.T) {
 			pod.serve(t, "udp", ":5353", fmt.Sprintf("east%d/pod%d", i+1, j+1))
 		}
 	}
+	two.pods[2].serve(t, "udp", ":5999", "east2/pod3")
 	port := 31000
 	for _, r := range []struct{ name, network, to, blue, red string }{
 		{"to another Node", "tcp", "10.50.0.18:8080", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2"},
@@ -296,16 +298,20 @@ func TestSeparateTraffic(t *testing.T) {
 		{"by UDP", "udp", "10.50.0.18:5353", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2"},
 		{"on one Node", "tcp", "10.50.0.3:8080", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
 		{"on one Node by UDP", "udp", "10.50.0.3:5353", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
+		{"in fragments", "udp", "10.50.0.3:5353 3000", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
+		{"to a port that is open in blue", "udp", "10.50.0.18:5999", "east2/pod3 10.50.0.2", "connection refused"},
 	} {
 		port++
 		t.Run(r.name, func(t *testing.T) {
-			blue, red := one.pods[2].talk(t, port, r.network, r.to), one.pods[3].talk(t, port, r.network, r.to)
+			to, size, _ := strings.Cut(r.to, " ")
+			line := strings.Repeat("-", intOf(t, size)) + "\n"
+			blue, red := one.pods[2].talk(t, port, r.network, to), one.pods[3].talk(t, port, r.network, to)
 			for range 5 { // both are open
-				if have := blue(); have != r.blue {
-					t.Errorf("in blue %q answers, want %q", have, r.blue)
+				if have := blue(line); have != r.blue {
+					t.Fatalf("in blue %q answers, want %q", have, r.blue)
 				}
-				if have := red(); have != r.red {
-					t.Errorf("in red %q answers, want %q", have, r.red)
+				if have := red(line); !strings.HasSuffix(have, r.red) {
+					t.Fatalf("in red %q answers, want %q", have, r.red)
 				}
 			}
 		})
@@ -323,8 +329,22 @@ func TestSeparateTraffic(t *testing.T) {
 	}
 }
 
-// talk connects from a port. The returned function sends a line through the connection, and returns the answer.
-func (n namespace) talk(t *testing.T, port int, network, address string) func() string {
+// intOf returns the number that a text is; 0 for an empty text.
+func intOf(t *testing.T, text string) int {
+	t.Helper()
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// talk connects from a port. The returned function sends a line through the connection, and returns the answer or the
+// error.
+func (n namespace) talk(t *testing.T, port int, network, address string) func(line string) string {
 	t.Helper()
 	var c net.Conn
 	err := n.do(func() (err error) {
@@ -336,11 +356,11 @@ func (n namespace) talk(t *testing.T, port int, network, address string) func() 
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	r := bufio.NewReader(c)
-	return func() string {
+	return func(line string) string {
 		if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
 			return err.Error()
 		}
-		if _, err := c.Write([]byte("who are you, and who am I?\n")); err != nil {
+		if _, err := c.Write([]byte(line)); err != nil {
 			return err.Error()
 		}
 		answer, err := r.ReadString('\n')

@@ -57,17 +57,18 @@ spec: {config: '{"cniVersion": "0.3.1", "type": "bridge"}'}
 	}
 	state("Success")
 
-	pod := func(name, node, network string) {
+	pod := func(name, node, networks string) {
 		t.Helper()
 		apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %s, namespace: shop, annotations: {k8s.v1.cni.cncf.io/networks: "shop/%s"}}
+metadata: {name: %s, namespace: shop, annotations: {k8s.v1.cni.cncf.io/networks: '%s'}}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
-  containers: [{name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [serve]}]
-`, name, network, node))
+  containers:
+  - {name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [serve], env: [{name: POD_NAME, value: %s}]}
+`, name, networks, node, name))
 	}
 	ready := func(names ...string) {
 		t.Helper()
@@ -135,18 +136,59 @@ spec:
   type: mesh
   virtualNetworkSelector: {matchExpressions: [{key: vn, operator: In, values: [blue, red]}]}
 `)
-	for _, name := range []string{"web", "guest"} { // a Pod has the routes of its start
-		kubectl(t, cluster, "delete", "pod", name, "-n", "shop")
-	}
-	pod("web", "node-1", "blue")
-	pod("guest", "node-2", "red")
-	ready("web", "guest")
-	web, guest = url("node-1", "blue"), url("node-2", "red")
 	reaches(t, cluster, "shop/web", guest, true)
 	reaches(t, cluster, "shop/guest", web, true)
 	reaches(t, cluster, "shop/plain", guest, false)
 	kubectl(t, cluster, "delete", "vnr", "all", "-n", "shop")
 	apart()
+
+	// Network twin has the range of blue. Its Pods twin-web and twin-db have the addresses of web and db.
+	apply(`
+apiVersion: core.contrail.juniper.net/v1alpha1
+kind: Subnet
+metadata: {namespace: shop, name: twin-v4}
+spec: {cidr: 10.50.0.0/24}
+---
+apiVersion: core.contrail.juniper.net/v1alpha1
+kind: VirtualNetwork
+metadata: {namespace: shop, name: twin}
+spec:
+  v4SubnetReference: {apiVersion: core.contrail.juniper.net/v1alpha1, kind: Subnet, namespace: shop, name: twin-v4}
+`)
+	at := func(url string) string { return strings.TrimSuffix(strings.TrimPrefix(url, "http://"), ":8080/") }
+	for name, url := range map[string]string{"twin-web": web, "twin-db": db} {
+		node := map[string]string{"twin-web": "node-1", "twin-db": "node-2"}[name]
+		pod(name, node, fmt.Sprintf(`[{"name": "twin", "ips": ["%s"]}]`, at(url)))
+	}
+	pod("in-both", "node-1", "blue, twin")
+	ready("twin-web", "twin-db")
+	for _, r := range []struct{ client, url, server string }{
+		{"web", db, "db"}, {"twin-web", db, "twin-db"}, {"db", web, "web"}, {"twin-db", web, "twin-web"},
+	} {
+		eventually(t, stateLimit, func(ctx context.Context) error {
+			a, err := get(ctx, cluster, "shop/"+r.client, r.url, 20, "--timeout", "500ms")
+			for by := range a.by {
+				if !strings.HasSuffix(by, "/"+r.server) {
+					t.Fatalf("Pod %s asks %s, and %s answers, want %s", r.client, r.url, by, r.server)
+				}
+			}
+			if a.ok != 20 {
+				return fmt.Errorf("Pod %s asks %s: %d of 20 answered: %w", r.client, r.url, a.ok, err)
+			}
+			return nil
+		})
+	}
+	reaches(t, cluster, "shop/guest", db, false)
+	eventually(t, stateLimit, func(context.Context) error {
+		have := kubectl(t, cluster, "get", "events", "-n", "shop", "--field-selector", "involvedObject.name=in-both", "-o",
+			"jsonpath={.items[*].message}")
+		for _, want := range []string{"shop/blue", "shop/twin", "10.50.0.0/24"} {
+			if !strings.Contains(have, want) {
+				return fmt.Errorf("Events of Pod shop/in-both: %q, want both networks and the range", have)
+			}
+		}
+		return nil
+	})
 
 	kubectl(t, cluster, "delete", "sn", "blue-v4", "-n", "shop")
 	state("Failure")

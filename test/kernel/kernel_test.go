@@ -67,7 +67,8 @@ var suites = []guestTests{
 		{pkg: "pkg/datapath",
 			run: "^(TestTraffic|TestTrafficFromOutside|TestTunnelTypes|TestTunnelsOverIPv6|TestTunnelSource|" +
 				"TestTunnelsEndAtOneInterface|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestFragments)$",
-			more: "^(TestVirtualTraffic|TestRouterTraffic|TestTenantTraffic|TestWalks|TestPolicyLoad|TestFailover|" +
+			more: "^(TestVirtualTraffic|TestSeparateTraffic|TestRouterTraffic|TestTenantTraffic|TestWalks|TestPolicyLoad|" +
+				"TestFailover|" +
 				"TestFailoverUntranslated|TestRejected|TestNeighborFlood)$"},
 	}},
 	// TestEncryptedPods counts lost packets, and loses too many of them with half a processor.
