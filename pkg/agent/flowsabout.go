@@ -55,14 +55,17 @@ func (a *switchAnswers) aboutPod(_ *http.Request, text string) (func(flowsync.Du
 	}
 	owners := map[flow.Owner]bool{}
 	ips := map[derive.Object][]netip.Addr{} // by separate network; the zero value stands for all others
+	in := map[flow.Owner]derive.Object{}    // the separate networks of Pods
 	separate := a.tables.objects.networks.separate
 	for _, row := range a.tables.pods.rows.All() {
-		if p := row.Value; p.Namespace == o.Namespace && p.Name == o.Name {
+		p := row.Value
+		var k derive.Object
+		if separate.zoneOf(p.Network) != 0 {
+			k = p.Network
+		}
+		in[datapath.PodOwner(p.Interface)] = k
+		if p.Namespace == o.Namespace && p.Name == o.Name {
 			owners[datapath.PodOwner(p.Interface)] = true
-			var k derive.Object
-			if separate.zoneOf(p.Network) != 0 {
-				k = p.Network
-			}
 			ips[k] = append(ips[k], p.IPs...)
 		}
 	}
@@ -75,7 +78,7 @@ func (a *switchAnswers) aboutPod(_ *http.Request, text string) (func(flowsync.Du
 	}
 	return func(d flowsync.DumpedFlow) bool {
 		id, zone := datapath.MatchedNetwork(d.Flow.Match)
-		named := names[cmp.Or(separate.inZone(zone), separate.numbered(id))]
+		named := names[cmp.Or(separate.inZone(zone), separate.numbered(id), in[d.Owner])]
 		return owners[d.Owner] || named != nil && named(d.Flow.String())
 	}, nil
 }

@@ -137,8 +137,34 @@ func TestSeparateNetworks(t *testing.T) {
 	if !strings.Contains(e, want) {
 		t.Errorf("a trace to another network: %q, want %q", e, want)
 	}
+	a.flowsOfSeparate(t)
 	a.namesOfSeparate(t)
 	a.endsInZones(t)
+}
+
+// flowsOfSeparate lists the flows of each of the Pods. No flow belongs to another Pod with the same address.
+func (a *asked) flowsOfSeparate(t *testing.T) {
+	for _, pod := range []string{"db", "web", "third"} {
+		var list api.FlowList
+		if e := a.get(api.PathFlows+"?pod=default/"+pod, &list); e != "" {
+			t.Fatal(e)
+		}
+		own := 0
+		for _, f := range list.Flows {
+			for _, other := range []string{"db", "web", "third"} {
+				switch {
+				case !strings.Contains(f.Owner, "default/"+other):
+				case other == pod:
+					own++
+				default:
+					t.Errorf("a flow of %s is about %s: %s", f.Owner, pod, f.Text)
+				}
+			}
+		}
+		if own == 0 {
+			t.Errorf("%d flows are about %s, and none belongs to it", len(list.Flows), pod)
+		}
+	}
 }
 
 // numberOf returns the number of a VirtualNetwork.
