@@ -224,7 +224,23 @@ func (a *asked) endsInZones(t *testing.T) {
 	if want := []string{"db", "web", "third", "no network"}; !slices.Equal(have, want) {
 		t.Errorf("the clients are %q, want %q", have, want)
 	}
-	if !a.agent.connections.zones.any() {
-		t.Error("no separate network has a Pod here")
+	zones := a.agent.connections.zones
+	if !zones.any() || len(zones.served) != 2 {
+		t.Errorf("zones %v have Pods, want 1 and 2", zones.served)
+	}
+	// The last Pod of gold goes.
+	for _, at := range a.agent.attachments.list() {
+		if at.VirtualNetwork == "default/gold" {
+			delete(a.world.pods, at.PortName)
+			ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+			defer cancel()
+			a.must(a.agent.cniNode().Detach(ctx, at.ContainerID, at.IfName))
+		}
+	}
+	zones.ready = func() bool { return true }
+	seen := uint64(0)
+	a.must(zones.pass(t.Context(), &seen))
+	if zones.served[1] != "default/green" || len(zones.served) != 1 || len(zones.left) > 0 || seen == 0 {
+		t.Errorf("zones %v have Pods, want 1; %v are left, and the session is %d", zones.served, zones.left, seen)
 	}
 }
