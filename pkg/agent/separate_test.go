@@ -214,7 +214,7 @@ func (a *asked) endsInZones(t *testing.T) {
 	var have []string
 	for _, c.Zone = range []uint16{0, 1, 2, 3} {
 		a.must(ask(t.Context(), a.agent.tables.engine, func() {
-			if !o.isNamed(c) {
+			if !o.tables.objects.networks.separate.knows(c.Zone) {
 				have = append(have, "no network")
 				return
 			}
