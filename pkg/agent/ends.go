@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
-	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/ended"
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -459,7 +458,7 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 	if unnamed > 0 {
 		if ask(ctx, o.tables.engine, func() {
 			for i, c := range list {
-				if events[i].End == nil && o.isNamed(c.Connection) {
+				if events[i].End == nil && o.tables.objects.networks.separate.knows(c.Zone) {
 					events[i].End = o.ended(c, o.namedLate(c.Connection, c.at), c.Began)
 					events[i].End.Life.Late = true
 				}
@@ -486,11 +485,6 @@ func (o *observer) namedLate(c ended.Connection, at time.Time) *record.Record {
 		r.Network = v.Place.ID
 	}
 	return o.named(seenReport{r, at}).Connection
-}
-
-// isNamed reports whether the network of a connection is known.
-func (o *observer) isNamed(c ended.Connection) bool {
-	return c.Zone == 0 || o.tables.objects.networks.separate.inZone(c.Zone) != derive.Object{}
 }
 
 // firstHeaders are the headers of a connection's first packet behind the Service.

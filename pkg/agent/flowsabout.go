@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -46,25 +47,40 @@ func objectOf(what, text string) (derive.Object, error) {
 	return derive.Object{Namespace: namespace, Name: name}, nil
 }
 
-// aboutPod finds the flows of a Pod's port, and the flows that name one of its addresses.
+// aboutPod finds the flows of a Pod's port, and the flows that name one of its addresses in its network.
 func (a *switchAnswers) aboutPod(_ *http.Request, text string) (func(flowsync.DumpedFlow) bool, error) {
 	o, err := objectOf("pod", text)
 	if err != nil {
 		return nil, err
 	}
 	owners := map[flow.Owner]bool{}
-	var ips []netip.Addr
+	ips := map[derive.Object][]netip.Addr{} // by separate network; the zero value stands for all others
+	in := map[flow.Owner]derive.Object{}    // the separate networks of Pods
+	separate := a.tables.objects.networks.separate
 	for _, row := range a.tables.pods.rows.All() {
-		if p := row.Value; p.Namespace == o.Namespace && p.Name == o.Name {
+		p := row.Value
+		var k derive.Object
+		if separate.zoneOf(p.Network) != 0 {
+			k = p.Network
+		}
+		in[datapath.PodOwner(p.Interface)] = k
+		if p.Namespace == o.Namespace && p.Name == o.Name {
 			owners[datapath.PodOwner(p.Interface)] = true
-			ips = append(ips, p.IPs...)
+			ips[k] = append(ips[k], p.IPs...)
 		}
 	}
 	if len(owners) == 0 {
 		return nil, fmt.Errorf("no Pod %s is on this Node: `tombolo get ports` lists this Node's Pods", text)
 	}
-	names := naming(ips)
-	return func(d flowsync.DumpedFlow) bool { return owners[d.Owner] || names(d.Flow.String()) }, nil
+	names := map[derive.Object]func(string) bool{}
+	for k, list := range ips {
+		names[k] = naming(list)
+	}
+	return func(d flowsync.DumpedFlow) bool {
+		id, zone := datapath.MatchedNetwork(d.Flow.Match)
+		named := names[cmp.Or(separate.inZone(zone), separate.numbered(id), in[d.Owner])]
+		return owners[d.Owner] || named != nil && named(d.Flow.String())
+	}, nil
 }
 
 // aboutService finds the flows that name one of a Service's addresses.

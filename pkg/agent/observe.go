@@ -240,7 +240,8 @@ func (o *observer) addSome(ctx context.Context) {
 			}
 			e := o.named(r)
 			if e.Connection != nil {
-				o.ends.began(r, o.tables.objects.networks.separate.zoneOf(o.networkOf(r)), e.Connection)
+				separate := o.tables.objects.networks.separate
+				o.ends.began(r, separate.zoneOf(separate.numbered(r.Network)), e.Connection)
 			}
 			events = append(events, e)
 		}
@@ -270,10 +271,15 @@ func (o *observer) named(r seenReport) record.Event {
 		Table: datapath.Program.Name(r.Table), Reason: r.Reason(),
 	}
 	from, to := o.endsOf(r)
+	network := o.tables.objects.networks.separate.numbered(r.Network)
+	separate := network != derive.Object{}
+	if separate {
+		out.Network = network.String()
+	}
 	out.From, out.To = o.endOf(from, r.SrcPort), o.endOf(to, r.DstPort)
 	var front service.Frontend
 	served := false
-	if !o.isSeparate(r) { // no Service answers there
+	if !separate { // no Service answers there
 		front, served = o.service(r, out)
 	}
 	if r.Way != 0 {
@@ -298,16 +304,9 @@ func (o *observer) named(r seenReport) record.Event {
 	return record.Event{Drop: out}
 }
 
-// networkOf returns the separate network that a packet is in, or the zero value.
-func (o *observer) networkOf(r seenReport) derive.Object {
-	return o.tables.objects.networks.separate.numbered(r.Network)
-}
-
-func (o *observer) isSeparate(r seenReport) bool { return o.networkOf(r) != derive.Object{} }
-
 // endsOf returns the ends of a packet. Both are in the packet's network if that is a separate one.
 func (o *observer) endsOf(r seenReport) (from, to whyEnd) {
-	network := o.networkOf(r)
+	network := o.tables.objects.networks.separate.numbered(r.Network)
 	return o.why.addresses.endIn(network, r.Src), o.why.addresses.endIn(network, r.Dst)
 }
 
@@ -368,8 +367,8 @@ func (o *observer) explain(r seenReport, out *record.Record, from, to whyEnd) {
 		}
 		c := policy.Connection{From: from.ip, To: to.ip, Protocol: corev1.Protocol(r.ProtocolName()), Port: r.DstPort,
 			Asked: r.Asked.Addr()}
-		if o.isSeparate(r) {
-			c.Networks = [2]derive.Object{o.networkOf(r), o.networkOf(r)}
+		if network := o.tables.objects.networks.separate.numbered(r.Network); network != (derive.Object{}) {
+			c.Networks = [2]derive.Object{network, network}
 		}
 		out.Policies = o.isolatedBy(direction, own, c)
 		out.Message = fmt.Sprintf("isolated for %s by %s; no rule allows", direction,

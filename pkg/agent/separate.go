@@ -85,6 +85,11 @@ func (s *separateNetworks) inZone(zone uint16) derive.Object {
 	return s.byZone[zone]
 }
 
+// knows reports whether the network of connections in a zone is known. Zone 0 stands for the main zone.
+func (s *separateNetworks) knows(zone uint16) bool {
+	return zone == 0 || s.inZone(zone) != derive.Object{}
+}
+
 // with returns the Pod of this Node that has an address in the network of a packet, given the network's number. All
 // networks that are not separate count as one.
 func (s *separateNetworks) with(p *progress, ip netip.Addr, id tenant.ID) (datapath.Pod, bool) {

@@ -137,8 +137,34 @@ func TestSeparateNetworks(t *testing.T) {
 	if !strings.Contains(e, want) {
 		t.Errorf("a trace to another network: %q, want %q", e, want)
 	}
+	a.flowsOfSeparate(t)
 	a.namesOfSeparate(t)
 	a.endsInZones(t)
+}
+
+// flowsOfSeparate lists the flows of each of the Pods. No flow belongs to another Pod with the same address.
+func (a *asked) flowsOfSeparate(t *testing.T) {
+	for _, pod := range []string{"db", "web", "third"} {
+		var list api.FlowList
+		if e := a.get(api.PathFlows+"?pod=default/"+pod, &list); e != "" {
+			t.Fatal(e)
+		}
+		own := 0
+		for _, f := range list.Flows {
+			for _, other := range []string{"db", "web", "third"} {
+				switch {
+				case !strings.Contains(f.Owner, "default/"+other):
+				case other == pod:
+					own++
+				default:
+					t.Errorf("a flow of %s is about %s: %s", f.Owner, pod, f.Text)
+				}
+			}
+		}
+		if own == 0 {
+			t.Errorf("%d flows are about %s, and none belongs to it", len(list.Flows), pod)
+		}
+	}
 }
 
 // numberOf returns the number of a VirtualNetwork.
@@ -159,6 +185,8 @@ func (a *asked) namesOfSeparate(t *testing.T) {
 		a.must(ask(t.Context(), a.agent.tables.engine, func() {
 			if e := o.named(r); [2]string{e.Connection.From.Pod, e.Connection.To.Pod} != want {
 				t.Errorf("in %s the record is %+v, want %q", network, *e.Connection, want)
+			} else if separate := network != "blue"; separate != (e.Connection.Network == "default/"+network) {
+				t.Errorf("the record of %s has network %q", network, e.Connection.Network)
 			}
 			r.Kind = datapath.Dropped
 			if e := o.named(r); [2]string{e.Drop.From.Pod, e.Drop.To.Pod} != want {
@@ -186,7 +214,7 @@ func (a *asked) endsInZones(t *testing.T) {
 	var have []string
 	for _, c.Zone = range []uint16{0, 1, 2, 3} {
 		a.must(ask(t.Context(), a.agent.tables.engine, func() {
-			if !o.isNamed(c) {
+			if !o.tables.objects.networks.separate.knows(c.Zone) {
 				have = append(have, "no network")
 				return
 			}
@@ -196,7 +224,23 @@ func (a *asked) endsInZones(t *testing.T) {
 	if want := []string{"db", "web", "third", "no network"}; !slices.Equal(have, want) {
 		t.Errorf("the clients are %q, want %q", have, want)
 	}
-	if !a.agent.connections.zones.any() {
-		t.Error("no separate network has a Pod here")
+	zones := a.agent.connections.zones
+	if !zones.any() || len(zones.served) != 2 {
+		t.Errorf("zones %v have Pods, want 1 and 2", zones.served)
+	}
+	// The last Pod of gold goes.
+	for _, at := range a.agent.attachments.list() {
+		if at.VirtualNetwork == "default/gold" {
+			delete(a.world.pods, at.PortName)
+			ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+			defer cancel()
+			a.must(a.agent.cniNode().Detach(ctx, at.ContainerID, at.IfName))
+		}
+	}
+	zones.ready = func() bool { return true }
+	seen := uint64(0)
+	a.must(zones.pass(t.Context(), &seen))
+	if zones.served[1] != "default/green" || len(zones.served) != 1 || len(zones.left) > 0 || seen == 0 {
+		t.Errorf("zones %v have Pods, want 1; %v are left, and the session is %d", zones.served, zones.left, seen)
 	}
 }

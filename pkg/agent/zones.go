@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
@@ -226,7 +227,7 @@ func (s agentSwitch) zones(ctx context.Context) (map[uint16]bool, error) {
 }
 
 func (s agentSwitch) flushZones(ctx context.Context, zones []uint16) error {
-	err := s.flows.FlushZones(ctx, zones)
+	err := flowsync.FlushZones(ctx, s.flows, zones)
 	var refused *ofconn.SwitchError
 	if errors.As(err, &refused) {
 		return fmt.Errorf("the switch cannot flush zones: %w; use Open vSwitch 3.1 or later", err)

@@ -173,6 +173,23 @@ func NetworkOf(in ofp.PacketIn2) tenant.ID {
 	return networkIn(v.Lo)
 }
 
+// MatchedNetwork returns the network of tenants that a flow matches: its number, and the zone if it is a separate one.
+// They are 0 if it matches packets of several networks.
+func MatchedNetwork(m flow.Match) (id tenant.ID, zone uint16) {
+	get := func(b flow.Bits) uint64 {
+		v, mask, _ := m.OXM().Get(b.Field)
+		all := uint64(1<<b.Width-1) << b.First
+		if !mask.IsZero() && mask.Lo&all != all {
+			return 0
+		}
+		return v.Lo
+	}
+	if v := get(inZone); v>>isSeparate.First&1 == 1 {
+		zone = uint16(v)
+	}
+	return networkIn(get(inTenant)), zone
+}
+
 // NetworkIn returns this number from the text of the register, as ofproto/trace writes it.
 func NetworkIn(register string) tenant.ID {
 	v, _ := strconv.ParseUint(register, 0, 32)

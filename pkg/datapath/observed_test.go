@@ -10,6 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/record"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // TestReportDrops has flows of each kind: only flows that end packets report them.
@@ -65,6 +66,29 @@ func TestDropTables(t *testing.T) {
 	for table := range RuleTables {
 		if r := (Report{Kind: Dropped, Table: table, Priority: fragments}); r.Reason() != record.Fragment {
 			t.Errorf("a fragment in table %s has the reason %s", Program.Name(table), r.Reason())
+		}
+	}
+}
+
+// TestMatchedNetwork reads the network of flows.
+func TestMatchedNetwork(t *testing.T) {
+	for _, row := range []struct {
+		match flow.Match
+		id    tenant.ID
+		zone  uint16
+	}{
+		{flow.All(flow.TCP()), 0, 0},
+		{flow.All(inTenant.Is(network(77))), 77, 0},
+		{flow.All(inTenant.Is(0)), 0, 0},
+		{flow.All(isTenant.Is(1)), 0, 0},
+		{flow.All(isVirtual.Is(1), inTenant.Is(network(77))), 77, 0},
+		{flow.All(inZone.Is(separate(5))), 0, 5},
+		{flow.All(isSeparate.Is(1)), 0, 0},
+		{flow.All(isSeparate.Is(0)), 0, 0},
+		{flow.All(inTenant.Is(network(9)), inZone.Is(separate(32000))), 9, 32000},
+	} {
+		if id, zone := MatchedNetwork(row.match); id != row.id || zone != row.zone {
+			t.Errorf("%s is of network %d and zone %d, want %d and %d", row.match, id, zone, row.id, row.zone)
 		}
 	}
 }

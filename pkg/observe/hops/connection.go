@@ -55,6 +55,7 @@ type ConnectionPath struct {
 type tuple struct {
 	cluster, protocol string
 	from, to          netip.AddrPort
+	network           string
 }
 
 func addrPort(e record.End) netip.AddrPort {
@@ -92,7 +93,7 @@ func legsOf(list []Recorded) (out []*Leg) {
 	newest := map[tuple]*Leg{}
 	for _, r := range list {
 		record := r.Record()
-		key := tuple{r.Cluster, record.Protocol, addrPort(record.From), addrPort(record.To)}
+		key := tuple{r.Cluster, record.Protocol, addrPort(record.From), addrPort(record.To), record.Network}
 		l := newest[key]
 		if l == nil || !l.has(r) {
 			l = &Leg{Cluster: r.Cluster, Record: *record}

@@ -115,3 +115,25 @@ func TestConnections(t *testing.T) {
 		t.Errorf("two connections could be the next leg: %+v", p.Legs[0])
 	}
 }
+
+// TestConnectionsInNetworks has equal connections in two networks, whose records come from both Nodes.
+func TestConnectionsInNetworks(t *testing.T) {
+	var list []Recorded
+	for _, node := range []string{"n2", "n3"} {
+		for _, network := range []string{"shop/blue", "shop/red"} {
+			list = append(list, Recorded{"east", record.Event{Connection: &record.Record{Time: time.Unix(5000, 0), Node: node,
+				Verdict: record.Allowed, Protocol: "TCP", Count: 1, Network: network,
+				From: record.End{IP: "10.50.0.2", Port: 40112, Node: "n2"},
+				To:   record.End{IP: "10.50.0.18", Port: 80, Node: "n3"}}}})
+		}
+	}
+	out := Connections(list)
+	if len(out) != 2 {
+		t.Fatalf("%d connections, want 2", len(out))
+	}
+	for _, p := range out {
+		if len(p.Legs) != 1 || len(p.Legs[0].Nodes) != 2 {
+			t.Errorf("the path is %+v", p)
+		}
+	}
+}

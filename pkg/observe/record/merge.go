@@ -30,6 +30,11 @@ type waiting struct {
 type tuple struct {
 	protocol string
 	from, to address
+	network  string
+}
+
+func tupleOf(r *Record) tuple {
+	return tuple{r.Protocol, address{r.From.IP, r.From.Port}, address{r.To.IP, r.To.Port}, r.Network}
 }
 
 type address struct {
@@ -45,7 +50,7 @@ func (m *Merger) Add(e Event, came time.Time) {
 		if m.open == nil {
 			m.open = map[tuple]*Record{}
 		}
-		key := tuple{r.Protocol, address{r.From.IP, r.From.Port}, address{r.To.IP, r.To.Port}}
+		key := tupleOf(r)
 		if have := m.open[key]; have != nil && have.sameAs(r) {
 			have.join(r)
 			return
@@ -108,7 +113,7 @@ func (m *Merger) before(end time.Time) (out []Event) {
 			return false
 		}
 		if r := w.Connection; r != nil {
-			delete(m.open, tuple{r.Protocol, address{r.From.IP, r.From.Port}, address{r.To.IP, r.To.Port}})
+			delete(m.open, tupleOf(r))
 		}
 		if w.End == nil || w.End.First || !m.several {
 			out = append(out, w.Event)

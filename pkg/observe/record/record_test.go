@@ -208,6 +208,25 @@ func TestMerger(t *testing.T) {
 	}
 }
 
+// TestMergerNetworks has two Nodes report equal connections in two networks at the same time. They are two connections.
+func TestMergerNetworks(t *testing.T) {
+	var m Merger
+	for _, node := range []string{"n1", "n2"} {
+		for _, network := range []string{"shop/blue", "shop/red"} {
+			m.Add(Event{Connection: drop(func(r *Record) {
+				r.Verdict, r.Rule, r.Node, r.Network = Allowed, nil, node, network
+			})}, time.Unix(5000, 0))
+		}
+	}
+	var have []string
+	for _, e := range m.All() {
+		have = append(have, e.Connection.Network+" "+e.Connection.Node+" "+strings.Join(e.Connection.Nodes, " "))
+	}
+	if want := "shop/blue n1 n2, shop/red n1 n2"; strings.Join(have, ", ") != want {
+		t.Errorf("the connections are %q, want %s", have, want)
+	}
+}
+
 // TestMergerEnds takes the end of a connection from the Node that speaks for it, if several Nodes are read.
 func TestMergerEnds(t *testing.T) {
 	end := func(node string, first bool, at int64) Event {

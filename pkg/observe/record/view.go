@@ -38,6 +38,9 @@ func (v View) Show(r *Record) *Record {
 	if !from || !to {
 		out.Way, out.Nodes = "", nil
 	}
+	if namespace, _, _ := strings.Cut(r.Network, "/"); !v.Namespaces[namespace] {
+		out.Network = ""
+	}
 	if node := r.Node; (!from || r.From.Node != node) && (!to || r.To.Node != node) {
 		out.Node = ""
 	}

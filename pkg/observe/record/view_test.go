@@ -23,6 +23,12 @@ func TestView(t *testing.T) {
 	}{
 		{"neither end", "other", local, nil},
 		{"both ends", "shop,data", local, local},
+		{"both ends, in a network", "shop,data", func(r *Record) { local(r); r.Network = "shop/blue" },
+			func(r *Record) { local(r); r.Network = "shop/blue" }},
+		{"the client's end, in a network of the server", "shop", func(r *Record) { local(r); r.Network = "data/blue" },
+			func(r *Record) {
+				r.To, r.Rule, r.Message = End{Namespace: "data"}, nil, MeaningOf(ByPolicy)
+			}},
 		{"the client's end", "shop", local, func(r *Record) {
 			r.To, r.Rule, r.Message = End{Namespace: "data"}, nil, MeaningOf(ByPolicy)
 		}},

@@ -118,7 +118,7 @@ func (c *Controller) records(ctx context.Context, node string, query url.Values,
 		}
 		r.Node = node // a Node speaks for itself alone
 		for _, text := range []*string{&r.From.Namespace, &r.From.Pod, &r.From.Node, &r.To.Namespace, &r.To.Pod, &r.To.Node,
-			&r.Table, &r.Way, &r.Service, &r.Asked, &r.Protocol, &r.Verdict} {
+			&r.Table, &r.Way, &r.Network, &r.Service, &r.Asked, &r.Protocol, &r.Verdict} {
 			*text = follow.Short(*text, maxFault)
 		}
 		add(r)
@@ -141,8 +141,9 @@ func collect(ctx context.Context, found <-chan *record.Record) (out []*record.Re
 				if r.Verdict != record.Allowed || r.From.Node == r.To.Node {
 					return out // no other Node has seen it
 				}
-			case r.Node != out[0].Node && r.Protocol == out[0].Protocol && r.From.IP == out[0].From.IP &&
-				r.From.Port == out[0].From.Port && r.To.IP == out[0].To.IP && r.To.Port == out[0].To.Port:
+			case r.Node != out[0].Node && r.Protocol == out[0].Protocol && r.Network == out[0].Network &&
+				r.From.IP == out[0].From.IP && r.From.Port == out[0].From.Port &&
+				r.To.IP == out[0].To.IP && r.To.Port == out[0].To.Port:
 				if out = append(out, r); r.From.Node == r.Node {
 					slices.Reverse(out)
 				}

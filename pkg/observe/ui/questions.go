@@ -93,7 +93,8 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request) {
 }
 
 func (q Asked) why(ctx context.Context, answers Questions) (*api.Why, error) {
-	query := url.Values{"from": {endName(q.Record.From)}, "to": {q.server()}, "family": {q.family()}, "trace": {"true"}}
+	query := url.Values{"from": {endName(q.Record.From, q.Record.Network)}, "to": {q.server()}, "family": {q.family()},
+		"trace": {"true"}}
 	if name := q.protocol(); name != "" {
 		query.Set("protocol", name)
 	}
@@ -113,7 +114,7 @@ func (q Asked) trace(ctx context.Context, answers Questions) (*follow.Answer, er
 		return nil, fmt.Errorf("the client is in cluster %s: open the record of that cluster, whose Node sends the first "+
 			"packet", r.From.Cluster)
 	}
-	question := follow.Question{From: endName(r.From), To: q.server(), Port: q.port(), Protocol: q.protocol(),
+	question := follow.Question{From: endName(r.From, r.Network), To: q.server(), Port: q.port(), Protocol: q.protocol(),
 		Family: q.family(), FromCluster: q.Cluster}
 	if r.From.Pod == "" {
 		question.Node = r.Node // where it comes in
@@ -132,10 +133,14 @@ func (q Asked) trace(ctx context.Context, answers Questions) (*follow.Answer, er
 	return &a, nil
 }
 
-// endName returns an end as questions name it.
-func endName(e record.End) string {
+// endName returns an end as questions name it. network is the VirtualNetwork of the record, or "".
+func endName(e record.End, network string) string {
 	if e.Pod != "" && e.Cluster == "" {
-		return e.Namespace + "/" + e.Pod
+		name := e.Namespace + "/" + e.Pod
+		if _, network, ok := strings.Cut(network, "/"); ok {
+			name += "@" + network
+		}
+		return name
 	}
 	return e.IP
 }
@@ -147,7 +152,7 @@ func (q Asked) server() string {
 	if q.asksService() {
 		return q.Record.Service
 	}
-	return endName(q.Record.To)
+	return endName(q.Record.To, q.Record.Network)
 }
 
 // port returns the server's port, or "" for a protocol without ports.

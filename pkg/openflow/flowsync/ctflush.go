@@ -16,8 +16,8 @@ func (s *Syncer) FlushConnections(ctx context.Context, list []ofp.CTFlush) error
 	return flush(ctx, s, list)
 }
 
-// FlushZones makes the switch forget the tracked connections of zones, as FlushConnections does.
-func (s *Syncer) FlushZones(ctx context.Context, zones []uint16) error {
+// FlushZones makes the switch of a Syncer forget the tracked connections of zones, as FlushConnections does.
+func FlushZones(ctx context.Context, s *Syncer, zones []uint16) error {
 	var list []ofp.CTFlushZone
 	for _, zone := range zones {
 		list = append(list, ofp.CTFlushZone{Zone: zone})
