@@ -94,6 +94,15 @@ func (g *subnetRig) delete(o client.Object) {
 	}
 }
 
+// laterThan waits until new objects are younger than an object. The time of creation has whole seconds.
+func (g *subnetRig) laterThan(o client.Object) {
+	g.t.Helper()
+	if err := wait.PollUntilContextTimeout(g.t.Context(), 50*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return time.Now().Unix() > o.GetCreationTimestamp().Unix(), nil }); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
 // readState reads a part of an object as text.
 type readState func(context.Context) (string, error)
 
@@ -297,6 +306,7 @@ func TestSubnets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	g.laterThan(blue)
 	pod := network("a", "pods", "v4", "")
 	pod.Spec.PodNetwork = true
 	create(pod)
