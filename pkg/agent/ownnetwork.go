@@ -117,6 +117,10 @@ func (o *networkObjects) isElsewhere(a cni.Attachment, r *derive.Reader) (bool, 
 // network is a destination of its Node's host, and the API server and clients of Services use it as a Pod's address. So
 // operators have to list the network's ranges. Without the list, a tenant could take the address of a name server.
 func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
+	if v.Zone != 0 {
+		return fmt.Errorf("is no network of first interfaces: its addresses may also exist in other networks (its "+
+			"SubnetLease has zone %d): name a network whose range no other Subnet overlaps", v.Zone)
+	}
 	if !v.Own {
 		return errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
 			"annotation " + tenant.AnnotationNetworks)

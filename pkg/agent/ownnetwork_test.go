@@ -31,6 +31,15 @@ func (r *networkRig) ownPod(name string, hostNetwork bool, annotations map[strin
 	r.settle()
 }
 
+// TestOwnFaultOfSeparateNetwork has a network with a zone, which has no first interfaces.
+func TestOwnFaultOfSeparateNetwork(t *testing.T) {
+	err := (&podNetworks{}).ownFault(tenant.VirtualNetwork{Zone: 17})
+	if want := "is no network of first interfaces: its addresses may also exist in other networks (its SubnetLease has " +
+		"zone 17): name a network"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // TestOwnNetworkOfPods follows Pods whose first interface is in a VirtualNetwork, from the annotation to the address.
 func TestOwnNetworkOfPods(t *testing.T) {
 	r := newNetworkRig(t)

@@ -119,6 +119,14 @@ var (
 		Remedy: "Correct the selector or the labels.",
 	})
 
+	reasonSeparateNetwork = reasons.New(reasons.Row{
+		Name: "SeparateNetwork", Objects: "VirtualNetwork, VirtualNetworkRouter",
+		Shown: reasons.Problem, Level: reasons.Warning,
+		Cause: "The addresses of the VirtualNetwork may also exist in other networks. It is joined with no network, and no " +
+			"first interface is in it.",
+		Remedy: "Create it again with a Subnet whose range no other Subnet overlaps.",
+	})
+
 	reasonSystemNamespace = reasons.New(reasons.Row{
 		Name: "SystemNamespace", Objects: "Namespace", Shown: reasons.Problem, Level: reasons.Error,
 		Cause:  "default or kube-system is isolated. Other Namespaces do not reach DNS and other Services there.",
@@ -159,8 +167,9 @@ var (
 
 	reasonOverlap = reasons.New(reasons.Row{
 		Name: "Overlap", Objects: "Subnet", Shown: reasons.Problem, Level: reasons.Error,
-		Cause:  "The range meets another range of this cluster, or of another cluster. No Pod gets an address of it.",
-		Remedy: "Create another Subnet with a range of its own.",
+		Cause: "The range meets a range of Nodes, Pods, Services or another cluster. Or it meets another Subnet, and its " +
+			"VirtualNetwork cannot be a separate network. No Pod gets an address of it.",
+		Remedy: "Create another Subnet with a range of its own, or follow the message.",
 	})
 
 	reasonSubnetNotFound = reasons.New(reasons.Row{

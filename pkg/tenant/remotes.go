@@ -102,7 +102,7 @@ func (t *Tables) addRemotes(e *derive.Engine) {
 func (t *Tables) remote(id derive.Name, networks []derive.Row[Name, Network], r *derive.Reader) (out Remote) {
 	for _, row := range networks {
 		n := row.Value
-		to := slices.Contains(n.Clusters, string(id))
+		to := slices.Contains(n.Clusters, string(id)) && t.zoneOf(row.Key, r) == 0
 		if to {
 			out.From = append(out.From, n.ID)
 		}
@@ -141,12 +141,27 @@ func sorted(ids []ID) []ID {
 	return slices.Compact(ids)
 }
 
+// joinsOf returns the joins that the leader has decided, without joins of separate networks of this cluster.
+func (t *Tables) joinsOf(name Name, n Network, r *derive.Reader) (out []Join) {
+	if t.zoneOf(name, r) != 0 {
+		return nil
+	}
+	for _, j := range n.Joins {
+		if !slices.ContainsFunc(derive.List(r, t.shared, j.ID), func(row derive.Row[Name, Network]) bool {
+			return t.zoneOf(row.Key, r) != 0
+		}) {
+			out = append(out, j)
+		}
+	}
+	return out
+}
+
 // joinedHere returns the other VirtualNetworks of this cluster that a network is joined with, by routers of this
 // cluster and of the central cluster.
 func (t *Tables) joinedHere(name Name, n Network, r *derive.Reader) []Name {
 	joined, _ := derive.Get(r, t.Joined, name)
 	out := slices.Clone(joined)
-	for _, j := range n.Joins {
+	for _, j := range t.joinsOf(name, n, r) {
 		for _, row := range derive.List(r, t.shared, j.ID) {
 			out = append(out, row.Key)
 		}
@@ -162,8 +177,12 @@ func (t *Tables) joinsAcross(name Name, r *derive.Reader) ([]Join, []problem.Pro
 	var out []Join
 	var ps problem.List
 	n, _ := derive.Get(r, t.Networks, name)
+	if zone := t.zoneOf(name, r); zone != 0 && len(n.Joins)+len(n.Clusters) > 0 {
+		ps.Add(n.Object, "", reasonSeparateNetwork, "the central cluster does not join it: "+separateWords(zone)+
+			": create it again with a Subnet whose range no other Subnet overlaps")
+	}
 	var all []span
-	for _, j := range n.Joins {
+	for _, j := range t.joinsOf(name, n, r) {
 		// A VirtualNetwork is of one cluster. If it is of this one, its leases have the ranges.
 		if j.Virtual && (len(j.Clusters) != 1 || j.ID == n.ID || len(derive.List(r, t.shared, j.ID)) > 0) {
 			j.Ranges = nil
@@ -174,7 +193,7 @@ func (t *Tables) joinsAcross(name Name, r *derive.Reader) ([]Join, []problem.Pro
 		out = append(out, j)
 	}
 	if len(all) == 0 {
-		return out, nil
+		return out, ps
 	}
 	for _, other := range append(t.joinedHere(name, n, r), name) {
 		if t.virtual == nil || other.Door != doorVirtual {

@@ -11,7 +11,6 @@ import (
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/reasons"
 )
 
 // Range is a range of addresses of a VirtualNetwork.
@@ -199,17 +198,9 @@ var private = prefixesOf("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.6
 // subnetTables decide which Subnets give addresses.
 type subnetTables struct {
 	Objects
+	tables      *Tables
 	byReference *derive.Index[derive.Object, derive.Object, VirtualNetworkFacts] // VirtualNetworks by Subnet
 	conflicts   *derive.Table[derive.Name, conflicts]
-}
-
-// conflicts are the Subnets that give no addresses because of their ranges.
-type conflicts map[derive.Object]refusal
-
-// refusal is why a Subnet gives no addresses.
-type refusal struct {
-	reason reasons.Reason
-	words  string // after its range
 }
 
 // all is the key of a table with one row.
@@ -222,6 +213,9 @@ type Subnet struct {
 	Network derive.Object // its VirtualNetwork, also if it is not served
 	Range   Range
 	Pools   []netip.Prefix
+	// Zone is the zone of connection tracking of a separate network, or 0. A new lease gets it. A lease without blocks is
+	// replaced if it has another zone.
+	Zone uint16
 	// Problems are about the Subnet.
 	Problems []problem.Problem
 }
@@ -231,7 +225,7 @@ func (t *Tables) subnets(e *derive.Engine, o Objects) {
 	if o.Subnets == nil {
 		return
 	}
-	s := &subnetTables{Objects: o}
+	s := &subnetTables{Objects: o, tables: t}
 	s.byReference = derive.NewIndex(o.Networks, "subnet",
 		func(k derive.Object, f VirtualNetworkFacts) (out []derive.Object) {
 			for _, name := range f.Subnets {
@@ -260,64 +254,6 @@ func (t *subnetTables) allowed(r *derive.Reader) []netip.Prefix {
 		return private
 	}
 	return out
-}
-
-// conflictsOf finds Subnets that overlap other ranges, or that are not in an allowed one. If two Subnets overlap, one
-// with a lease has precedence, since Pods may have its addresses; otherwise the older one has. A lease whose Subnet was
-// deleted, or gives no addresses, has precedence over Subnets without a lease, until the last Pod with such an address
-// is gone.
-func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
-	out, allowed := conflicts{}, t.allowed(r)
-	var reserved []Reserved
-	for _, table := range t.Reserved {
-		for _, row := range derive.All(r, table) {
-			reserved = append(reserved, row.Value...)
-		}
-	}
-	rows := slices.DeleteFunc(slices.Clone(derive.All(r, t.Subnets)), func(s derive.Row[derive.Object, SubnetFacts]) bool {
-		return t.inCopy(s.Key.Namespace, r)
-	})
-	there, leased := map[types.UID]bool{}, map[types.UID]bool{}
-	for _, row := range rows {
-		there[row.Value.UID] = true
-	}
-	for _, row := range derive.All(r, t.Leases) {
-		uid := types.UID(row.Key.Name)
-		if leased[uid] = true; !there[uid] {
-			reserved = append(reserved, Reserved{row.Value.Range.CIDR, "Pods of VirtualNetwork " + row.Value.Network.String() +
-				", whose Subnet was deleted"})
-		}
-	}
-	taken := NewRanges(reserved)
-	slices.SortStableFunc(rows, func(a, b derive.Row[derive.Object, SubnetFacts]) int {
-		if leased[a.Value.UID] != leased[b.Value.UID] {
-			if leased[a.Value.UID] {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
-	})
-	for _, row := range rows {
-		if !row.Value.Range.CIDR.IsValid() {
-			continue
-		}
-		other, refused := taken.Meets(row.Value.Range.CIDR)
-		switch {
-		case refused:
-			out[row.Key] = refusal{reasonOverlap, " overlaps " + other + ", so no Pod gets an address of it: create another " +
-				"Subnet with a range of its own"}
-		case !slices.ContainsFunc(allowed, row.Value.Range.within):
-			refused = true
-			out[row.Key] = refusal{reasonNotAllowed, " is in no range that Subnets may be in (" +
-				rangesText(allowed, row.Value.Range.CIDR) + "), so no Pod gets an address of it: create another Subnet in one of " +
-				"them, or have an operator add the range to tenantNetworks.subnetCIDRs in antrea-agent.conf"}
-		}
-		if !refused || leased[row.Value.UID] {
-			taken.Add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
-		}
-	}
-	return out, nil
 }
 
 // rangesText returns the ranges of the version of IP of another one, for a message.
@@ -391,24 +327,32 @@ func (t *subnetTables) subnet(k derive.Object, r *derive.Reader) (Subnet, []prob
 	out, ps := Subnet{Range: f.Range, Pools: f.Pools}, problem.List(slices.Clone(f.Problems))
 	out.Served = f.Range.CIDR.IsValid()
 	found, _ := derive.Get(r, t.conflicts, all)
-	if refused, ok := found[k]; ok {
+	if refused, ok := found.Refused[k]; ok {
 		out.Served = false
 		ps.Add(object, "spec.cidr", refused.reason, f.Range.CIDR.String()+refused.words)
 	}
+	if network, ok := t.networkOf(k, f, r); ok {
+		out.Network = network
+		out.Zone = cmp.Or(t.tables.virtual.zoneOf(network, r), found.Zones[network])
+	}
+	out.Problems = ps
+	return out, ps
+}
+
+// networkOf returns the VirtualNetwork of a Subnet: the oldest one that names it.
+func (t *subnetTables) networkOf(k derive.Object, f SubnetFacts, r *derive.Reader) (derive.Object, bool) {
 	var networks []derive.Row[derive.Object, VirtualNetworkFacts]
 	for _, row := range derive.List(r, t.byReference, k) {
 		if version := versionOf(f.Range.CIDR); row.Value.Subnets[version] == k.Name {
 			networks = append(networks, row)
 		}
 	}
-	if len(networks) > 0 {
-		oldest := slices.MinFunc(networks, func(a, b derive.Row[derive.Object, VirtualNetworkFacts]) int {
-			return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
-		})
-		out.Network = oldest.Key
+	if len(networks) == 0 {
+		return derive.Object{}, false
 	}
-	out.Problems = ps
-	return out, ps
+	return slices.MinFunc(networks, func(a, b derive.Row[derive.Object, VirtualNetworkFacts]) int {
+		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
+	}).Key, true
 }
 
 // versionOf returns the index of a version of IP in VirtualNetworkFacts.Subnets.

@@ -294,7 +294,9 @@ func (t *Tables) place(namespace derive.Object, r *derive.Reader) (Place, []prob
 // join adds the numbers to a place: of its network, and of networks that it is joined with. It also adds the clusters
 // with Pods in these. A VirtualNetwork of another cluster is left out if its ranges are.
 func (t *Tables) join(out *Place, n Network, r *derive.Reader) {
-	out.Clusters = slices.Clone(n.Clusters)
+	if t.zoneOf(out.Network, r) == 0 {
+		out.Clusters = slices.Clone(n.Clusters)
+	}
 	joins, _ := derive.Get(r, t.across, out.Network)
 	for _, j := range joins {
 		if !j.Virtual || len(j.Ranges) > 0 || len(derive.List(r, t.shared, j.ID)) > 0 {

@@ -176,8 +176,9 @@ type VirtualNetwork struct {
 	Joined, Far []netip.Prefix
 	// Own is set if it may be the network of first interfaces.
 	Own bool
-	// Zone is the zone of connection tracking that only this network uses. Other networks may have its addresses, too. So
-	// no router joins it, and no first interfaces are in it. 0 means that its addresses are unique in the cluster.
+	// Zone is the zone of connection tracking that only this network uses. Its addresses may also exist in other networks,
+	// so it is joined with no network, and no first interfaces are in it. 0 means that its addresses are unique in the
+	// cluster.
 	Zone uint16
 }
 
@@ -187,6 +188,8 @@ type virtualTables struct {
 	oldest  *derive.Table[derive.Name, []derive.Object] // VirtualNetworks of a Namespace that count
 	inSpace *derive.Index[derive.Name, derive.Object, VirtualNetworkFacts]
 	leased  *derive.Index[derive.Object, derive.Object, LeaseFacts] // leases by VirtualNetwork; nil without leases
+	// zones are the zones of the VirtualNetworks with leases; nil without leases.
+	zones *derive.Table[derive.Object, uint16]
 	// imported are imports by VirtualNetwork.
 	imported *derive.Index[derive.Object, derive.Object, ClusterSetFacts]
 }
@@ -219,6 +222,13 @@ func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name
 	if o.Leases != nil {
 		t.leased = derive.NewIndex(o.Leases, "virtual network",
 			func(_ derive.Object, f LeaseFacts) []derive.Object { return []derive.Object{f.Network} })
+		t.zones = derive.NewTable(e, "zones-of-networks",
+			func(k derive.Object, r *derive.Reader) (zone uint16, _ []problem.Problem) {
+				for _, row := range derive.List(r, t.leased, k) {
+					zone = max(zone, row.Value.Zone)
+				}
+				return zone, nil
+			}, derive.KeysOfIndex(t.leased))
 	}
 	t.imported = derive.NewIndex(o.Imports, "virtual network", func(_ derive.Object, f ClusterSetFacts) []derive.Object {
 		if f.Namespace.Name == "" || f.VirtualNetwork.Name == "" {
@@ -283,14 +293,29 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			}
 			f, _ := derive.Get(r, t.Networks, k)
 			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r),
-				Own: f.Own}
+				Zone: t.zoneOf(k, r)}
+			out.Own = f.Own && out.Zone == 0
 			tables.join(&out.Place, n, r)
-			for _, l := range out.Leases {
-				out.Zone = max(out.Zone, l.Zone)
-			}
 			out.Joined, out.Far = tables.JoinedRanges(name, r)
 			return out, nil
 		}, derive.KeysOf(t.Networks))
+}
+
+// zoneOf returns the zone of a separate network, and 0 for other networks.
+func (t *virtualTables) zoneOf(k derive.Object, r *derive.Reader) uint16 {
+	if t.zones == nil {
+		return 0
+	}
+	zone, _ := derive.Get(r, t.zones, k)
+	return zone
+}
+
+// zoneOf returns the zone of a separate network, and 0 for other networks.
+func (t *Tables) zoneOf(name Name, r *derive.Reader) uint16 {
+	if t.virtual == nil || name.Door != doorVirtual {
+		return 0
+	}
+	return t.virtual.zoneOf(derive.Object{Namespace: name.Namespace, Name: name.Name}, r)
 }
 
 // JoinedRanges returns the ranges of VirtualNetworks that a network is joined with, sorted. far are these of other
@@ -347,6 +372,10 @@ func (t *virtualTables) problems(k derive.Object, r *derive.Reader, subnets *der
 			fmt.Sprintf("no Pod is in it: its Namespace has %d older "+
 				"VirtualNetworks with Subnets, and more do not count: delete one of them", MaxNetworks))
 		return ps, true
+	}
+	if zone := t.zoneOf(k, r); zone != 0 && f.Own {
+		ps.Add(object, "spec.podNetwork", reasonSeparateNetwork, "no first interface is in it: "+separateWords(zone)+
+			": set it to false, or create the network again with a Subnet whose range no other Subnet overlaps")
 	}
 	if subnets == nil {
 		return ps, false

@@ -134,6 +134,7 @@ func TestVirtualNetworkProblems(t *testing.T) {
 		change          func(*virtualWorld)
 		subnet, network string // observations begin like this
 		serves          bool
+		separate        bool // the network
 	}{
 		{name: "all is well", change: func(w *virtualWorld) {}, serves: true},
 		{name: "no Subnet", change: func(w *virtualWorld) { w.subnets.Delete(derive.Object{Namespace: "a", Name: "s"}) },
@@ -164,26 +165,22 @@ func TestVirtualNetworkProblems(t *testing.T) {
 		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the Pods of Node node-1, so no Pod gets an address of it",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses: look at its observation"},
 		{name: "it meets an older Subnet", change: func(w *virtualWorld) { w.subnet("b", "s", 0, "10.0.1.128/25") },
-			subnet:  "spec.cidr: 10.0.1.0/24 overlaps Subnet b/s, so no Pod gets an address of it",
-			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+			serves: true, separate: true},
 		{name: "it meets a younger Subnet", change: func(w *virtualWorld) { w.subnet("b", "s", 2, "10.0.1.128/25") },
 			serves: true},
 		{name: "it meets Pods of a deleted Subnet", change: func(w *virtualWorld) {
 			w.leases.Set(derive.Object{Name: "gone"}, LeaseFacts{Network: derive.Object{Namespace: "a", Name: "red"},
 				Range: Range{CIDR: prefixes("10.0.1.0/26")[0]}})
-		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps Pods of VirtualNetwork a/red, whose Subnet was deleted",
-			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		}, serves: true, separate: true},
 		{name: "it meets a younger Subnet with a lease", change: func(w *virtualWorld) {
 			w.subnet("b", "s", 2, "10.0.1.128/25")
 			w.leases.Set(derive.Object{Name: "sn b/s"}, LeaseFacts{Range: Range{CIDR: prefixes("10.0.1.128/25")[0]}})
-		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps Subnet b/s, so no Pod gets an address of it",
-			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		}, serves: true, separate: true},
 		{name: "it meets an older Subnet with a lease that a later Node has ended", change: func(w *virtualWorld) {
 			w.subnet("b", "s", 0, "10.0.0.0/22")
 			w.leases.Set(derive.Object{Name: "sn b/s"}, LeaseFacts{Range: Range{CIDR: prefixes("10.0.0.0/22")[0]}})
 			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{{prefixes("10.0.2.0/24")[0], "the Pods of Node node-1"}})
-		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps Subnet b/s, so no Pod gets an address of it",
-			network: "spec.v4SubnetReference: Subnet a/s gives no addresses"},
+		}, serves: true, separate: true},
 		{name: "an address in the network of Nodes, and a range after both", change: func(w *virtualWorld) {
 			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{
 				{prefixes("10.0.0.7/32")[0], "an address of Node node-1"},
@@ -284,6 +281,9 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			}
 			if n.Fails == row.serves {
 				t.Errorf("it serves: %t, want %t", !n.Fails, row.serves)
+			}
+			if (s.Zone != 0) != row.separate {
+				t.Errorf("zone %d, want a separate network: %t", s.Zone, row.separate)
 			}
 		})
 	}

@@ -118,7 +118,7 @@ func (n *networks) grant(ctx context.Context) {
 		}
 		var report tombolov1alpha1.NodeNetworkReport
 		if n.objects.Get(ctx, client.ObjectKey{Name: nodeName}, &report) != nil {
-			continue // there is none before a Pod claims addresses
+			continue // the Node writes it once a Pod claims addresses
 		}
 		for _, network := range report.Spec.Networks {
 			lease := n.leases[network.Name]

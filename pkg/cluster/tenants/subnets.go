@@ -212,7 +212,7 @@ func newSubnetTables(e *derive.Engine, s *subnetSources, tenants *tenant.Tables,
 func leaseOf(uid types.UID) derive.Object { return derive.Object{Name: string(uid)} }
 
 // leaseStep returns the desired lease of a Subnet, and whether it has to be written. If the Subnet is deleted or has
-// another range, the lease ends: it is deleted once no Node has blocks of it.
+// another range, the lease ends: it is deleted once no Node has blocks of it. The zone of a lease does not change.
 func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, []problem.Problem) {
 	have, exists := derive.Get(r, t.leases, k)
 	cluster, _ := derive.Get(r, t.cluster, self)
@@ -224,7 +224,13 @@ func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, 
 		if !cluster.On || !s.Served || !numbered || exists && (have.Network != s.Network || have.Range != s.Range) {
 			continue
 		}
+		if exists && s.Zone != 0 && s.Zone != have.Zone && len(have.Nodes) == 0 {
+			continue // its network became separate before a Pod had an address
+		}
 		want.Subnet, want.Network, want.Range, want.Ending, pools = row.Key, s.Network, s.Range, false, s.Pools
+		if !exists { // Pods have addresses in the zone of an existing lease
+			want.Zone = s.Zone
+		}
 	}
 	if !want.Range.CIDR.IsValid() {
 		return leaseStep{}, nil
@@ -337,6 +343,7 @@ func leaseObject(key derive.Object, f tenant.LeaseFacts) *tombolov1alpha1.Subnet
 		Subnet:         tombolov1alpha1.ObjectName{Namespace: f.Subnet.Namespace, Name: f.Subnet.Name},
 		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: f.Network.Namespace, Name: f.Network.Name},
 		CIDR:           f.Range.CIDR.String(), Gateway: f.Range.Gateway.String(), Ending: f.Ending,
+		Zone: int32(f.Zone),
 	}
 	for _, n := range f.Nodes {
 		blocks := tombolov1alpha1.NodeBlocks{Node: n.Node, Claim: n.Claim}

@@ -604,7 +604,7 @@ func TestCentralRequests(t *testing.T) {
 			return v
 		}())), []string{"router km-e-east-a/r3"}, `r3 {"observation":"spec.virtualNetworkSelector`},
 		{"without addresses", of(made(1), slice(user(nil), subnet("s4", v4), requestedNetwork(listed("east", "a"), "vn2"))),
-			[]string{"VirtualNetwork a/vn2 of cluster east gives no addresses: correct the reason"}, "at ["},
+			[]string{"VirtualNetwork a/vn2 of cluster east gives no addresses, or other networks"}, "at ["},
 		{"the member has one of this name", of(made(1, v4), slice(user(nil), subnet("s4", v4),
 			withNetwork(listed("east", "a"), "vn2", v4))), []string{
 			"TenantNetwork km-e-east-a.vn2 requests east/a/vn2 uid-east-a {Name:s4",

@@ -167,8 +167,8 @@ func (s *centralSteps) requestStatus(k derive.Object, of *copiedNetwork, r *deri
 			"cluster's list: wait. If this stays, look at the Events of its ClusterSet, delete other VirtualNetworks there, "+
 			"and update its member controller")
 	case len(of.CIDRs) == 0:
-		ps.Add(about, "metadata.name", reasonNotCreated, "VirtualNetwork "+in+" gives no addresses: correct the reason in "+
-			"its observation")
+		ps.Add(about, "metadata.name", reasonNotCreated, "VirtualNetwork "+in+" gives no addresses, or other networks there "+
+			"have them, too: correct the reason in its observation, or create it with a range that no other Subnet overlaps")
 	}
 	made, _ := derive.Get(r, s.networks.networkStatus, of.Of.tenantNetwork(networkName(k)))
 	wanted := s.requestOf(&networkOwner{of.Of, k, of}, made.Status.Request, r)

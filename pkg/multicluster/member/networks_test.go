@@ -169,6 +169,8 @@ func TestVirtualNetworksForTheCentralCluster(t *testing.T) {
 	gone := subnetNetwork("a", "gone", true, nil)
 	gone.DeletionTimestamp = &metav1.Time{Time: now}
 	made := subnetNetwork("a", "made", true, ownLabels())
+	apart := leaseOf("s1", "a", "blue", "10.50.0.0/24", false)
+	apart.Spec.Zone = 17
 	const head, tail = `{"clusterID":"east","families":"v4","namespaces":[{"name":"a","uid":"uid-a","labels":` +
 		`{"core.juniper.net/isolated-namespace":"true"}`, `}]}`
 	const listed = `{"name":"blue","uid":"uid-a-blue","labels":{"net":"blue"}`
@@ -194,6 +196,8 @@ func TestVirtualNetworksForTheCentralCluster(t *testing.T) {
 			`,"virtualNetworks":[` + listed + `,"cidrs":["10.51.0.0/24","10.52.0.0/24","10.53.0.0/24","10.54.0.0/24"]}]`},
 		{"a lease that is not valid", []*contrailv4.VirtualNetwork{blue}, []*tombolov1alpha1.SubnetLease{
 			leaseOf("s1", "a", "blue", "0.0.0.0/0", false), leaseOf("s2", "a", "blue", "x", false)},
+			`,"virtualNetworks":[` + listed + `}]`},
+		{"a separate network", []*contrailv4.VirtualNetwork{blue}, []*tombolov1alpha1.SubnetLease{apart},
 			`,"virtualNetworks":[` + listed + `}]`},
 		{"of no Subnet, of a shared Namespace, deleted", []*contrailv4.VirtualNetwork{subnetNetwork("a", "bare", false, nil),
 			subnetNetwork("a", "default-podnetwork", true, nil), subnetNetwork("shared", "blue", true, nil), gone}, nil, ""},

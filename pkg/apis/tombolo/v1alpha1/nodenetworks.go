@@ -97,8 +97,8 @@ type SubnetLeaseSpec struct {
 	// Pod gets one.
 	// +optional
 	Ending bool `json:"ending,omitempty"`
-	// Zone is the zone of connection tracking that only this network uses, from 1 to 32000. Other networks may have its
-	// addresses, too, so no router joins it. With 0 the addresses are unique in the cluster.
+	// Zone is the zone of connection tracking that only this network uses, from 1 to 32000. Its addresses may also exist
+	// in other networks, so no router joins it. With 0 the addresses are unique in the cluster.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=32000
@@ -116,6 +116,7 @@ type SubnetLeaseSpec struct {
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.subnet.namespace`,description="Of the Subnet"
 // +kubebuilder:printcolumn:name="Subnet",type=string,JSONPath=`.spec.subnet.name`,description="Name of the Subnet"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.cidr`,description="Range of the Subnet"
+// +kubebuilder:printcolumn:name="Zone",type=integer,JSONPath=`.spec.zone`,description="Of a separate network"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type SubnetLease struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -81,7 +81,8 @@ func virtualNetworkFacts(o *contrailv4.VirtualNetwork) *virtualNetwork {
 }
 
 // lease has the facts of a SubnetLease: a range from which Pods of a VirtualNetwork have addresses. If the range of the
-// lease is not valid, the facts are zero.
+// lease is not valid, the facts are zero. They are also zero for a separate network, since no router joins it. The
+// leader would refuse the range to the network that has it, too.
 type lease struct {
 	Network derive.Object
 	CIDR    string
@@ -91,7 +92,7 @@ type lease struct {
 func leaseFacts(o *tombolov1alpha1.SubnetLease) lease {
 	f := tenant.LeaseFactsOf(o)
 	text := f.Range.CIDR.Masked().String()
-	if _, ok := exportcheck.NetworkRange(text); !ok {
+	if _, ok := exportcheck.NetworkRange(text); !ok || f.Zone != 0 {
 		return lease{}
 	}
 	return lease{f.Network, text, f.Ending}
