@@ -314,7 +314,9 @@ func newAgent(o Options) (*Agent, error) {
 		policies: &policyAnswers{a.tables, a.flows}, why: newWhyAnswers(a.tables, a.tracer),
 	}
 	a.packetIns.observer = newObserver(a.config, a.tables, a.answers.why, a.flows, a.log)
-	a.packetIns.observer.ends.separate = separate
+	if a.tables.tenants != nil {
+		a.packetIns.observer.ends.separate = separate
+	}
 	if a.config.OVSDatapathType == "netdev" {
 		a.packetIns.observer.ends.poll = func(ctx context.Context) (map[connectionKey]bool, error) {
 			return pollConnections(ctx, count, reader)

@@ -42,7 +42,7 @@ type connectionEnds struct {
 	list   func() ([]ended.Connection, error)
 	poll   func(context.Context) (map[connectionKey]bool, error) // of a datapath that reports no ends: what it tracks
 	count  func() error                                          // has the kernel count packets and bytes
-	// separate reports whether this Node has Pods in separate networks; nil without such networks.
+	// separate reports whether this Node has Pods in separate networks; nil without feature gate TenantNetworks.
 	separate func() bool
 	log      *slog.Logger
 	change   chan struct{} // has an entry if wanted has changed
@@ -102,7 +102,12 @@ func newConnectionEnds(datapathType string, log *slog.Logger) *connectionEnds {
 		living: make(chan []ended.Connection), polled: make(chan polledKeys)}
 	if datapathType == "system" {
 		e.count = countBytes
-		e.listen = func() (endReader, error) { return ended.Listen(allZones, 0) }
+		e.listen = func() (endReader, error) {
+			if e.separate == nil {
+				return ended.Listen(ended.Zones{Main: datapath.ServiceZone}, 0)
+			}
+			return ended.Listen(allZones, 0)
+		}
 		e.list = func() ([]ended.Connection, error) {
 			if e.separate == nil || !e.separate() {
 				return ended.Tracked(ended.Zones{Main: datapath.ServiceZone}, 0)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
-	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -227,10 +225,5 @@ func (s agentSwitch) zones(ctx context.Context) (map[uint16]bool, error) {
 }
 
 func (s agentSwitch) flushZones(ctx context.Context, zones []uint16) error {
-	err := flowsync.FlushZones(ctx, s.flows, zones)
-	var refused *ofconn.SwitchError
-	if errors.As(err, &refused) {
-		return fmt.Errorf("the switch cannot flush zones: %w; use Open vSwitch 3.1 or later", err)
-	}
-	return err
+	return flowsync.FlushZones(ctx, s.flows, zones)
 }
