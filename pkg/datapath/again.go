@@ -355,6 +355,9 @@ func trackedOf(line string) (c tracked, ok bool) {
 	for d, s := range directions {
 		c.rules[d], c.ends[d] = bits(s.label), bits(s.labelOwn)
 	}
+	if c.zone != 0 && c.Protocol == corev1.ProtocolSCTP && c.Port == 0 {
+		return c, false // the zone is for a port (sctpByPort)
+	}
 	return c, c.From.IsValid() && c.To.IsValid()
 }
 

@@ -370,3 +370,15 @@ func (n namespace) talk(t *testing.T, port int, network, address string) func(li
 		return strings.TrimSpace(answer)
 	}
 }
+
+// TestSeparateSCTP does not take the zone of a port of SCTP, on the userspace datapath, for the zone of a network.
+func TestSeparateSCTP(t *testing.T) {
+	const byPort = "sctp,orig=(src=10.11.0.2,dst=10.11.0.3),reply=(src=10.11.0.3,dst=10.11.0.2),zone=17,mark=3"
+	const inKernel = "sctp,orig=(src=10.50.0.2,dst=10.50.0.3,sport=5000,dport=80)," +
+		"reply=(src=10.50.0.3,dst=10.50.0.2,sport=80,dport=5000),zone=17,mark=3"
+	for line, want := range map[string]bool{byPort: false, inKernel: true} {
+		if c, ok := trackedOf(line); ok != want || ok && c.zone != zoneOfRed {
+			t.Errorf("%s is read: %t in zone %d, want %t", line, ok, c.zone, want)
+		}
+	}
+}
