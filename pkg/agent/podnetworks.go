@@ -452,7 +452,7 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	out := cni.Extra{Routes: cni.Routes{IfName: x.Interface}, VirtualNetwork: key.String(), MAC: x.MAC, Requested: x.IPs}
 	v, ok := p.tables.tenants.VirtualNetworks.Get(key)
 	switch {
-	case !ok:
+	case !ok || !v.Place.Known:
 		return out, errors.New("is not there, or has no Subnet: create it with a Subnet, look at its observation, or " +
 			"correct the annotation")
 	case x.Interface == tenant.FirstInterface && p.ownFault(v) != nil:

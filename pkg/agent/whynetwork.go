@@ -31,7 +31,7 @@ func (a *whyNetworks) placeOf(namespace string) tenant.Place {
 // placeIn returns the network of a VirtualNetwork. One that is gone has no place.
 func (a *whyNetworks) placeIn(network derive.Object) tenant.Place {
 	v, ok := a.tables.tenants.VirtualNetworks.Get(network)
-	if !ok {
+	if !ok || !v.Place.Known {
 		return tenant.Place{Known: true, Network: tenant.VirtualName(network)}
 	}
 	return v.Place

@@ -324,10 +324,13 @@ func trackedOf(line string) (c tracked, ok bool) {
 			}
 		}
 	}
-	if zone != uint64(mainZone) && (zone == 0 || zone > tenant.MaxZone) || mark>>markPending.First&1 == 1 {
+	switch {
+	case mark>>markPending.First&1 == 1:
 		return c, false
-	}
-	if zone != uint64(mainZone) {
+	case zone == uint64(mainZone):
+	case zone == 0 || zone > tenant.MaxZone || !HasSource(uint32(mark)):
+		return c, false
+	default:
 		c.zone = uint16(zone)
 	}
 	has := func(b flow.Bits) bool { return mark>>b.First&1 == 1 }

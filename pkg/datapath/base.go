@@ -94,9 +94,9 @@ func claimants[V any](of derive.Readable[derive.Name, V], as func(derive.Name) c
 // claim is something that only one claimant can have.
 type claim struct {
 	kind  claimKind
-	to    netip.Prefix // but for claimPort
-	ports ofp.Port     // for claimPort
-	zone  uint16       // of the separate network that to is in, or 0
+	to    netip.Prefix  // but for claimPort
+	ports ofp.Port      // for claimPort
+	in    derive.Object // the VirtualNetwork of the further interface that has the address to, or zero
 }
 
 type claimKind uint8
@@ -110,7 +110,7 @@ const (
 // Compare makes a claim the key of a table.
 func (c claim) Compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.kind, o.kind), cmp.Compare(c.ports, o.ports), c.to.Addr().Compare(o.to.Addr()),
-		cmp.Compare(c.to.Bits(), o.to.Bits()), cmp.Compare(c.zone, o.zone))
+		cmp.Compare(c.to.Bits(), o.to.Bits()), c.in.Compare(o.in))
 }
 
 func (c claim) String() string {
@@ -146,7 +146,7 @@ func (b *base) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Proble
 		return n.claims(), nil
 	case rankPod:
 		pod, _ := derive.Get(r, b.Pods, derive.Name(c.name))
-		return pod.claims(b.zoneOf(r, pod.Network)), nil
+		return pod.claims(), nil
 	}
 	peer, _ := derive.Get(r, b.Peering.Peers, derive.Name(c.name))
 	at, _ := derive.Get(r, b.role, Self)

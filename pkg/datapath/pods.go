@@ -10,12 +10,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// claims are the Pod's addresses and its port. zone is the zone of its network, if the network is
-// separate.
-func (pod Pod) claims(zone uint16) []claim {
+// claims are the Pod's addresses and its port. Several networks may have the address of a further interface.
+func (pod Pod) claims() []claim {
 	out := routes(pod.IPs)
 	for i := range out {
-		out[i].zone = zone
+		if !pod.First {
+			out[i].in = pod.Network
+		}
 	}
 	return append(out, claim{kind: claimPort, ports: pod.Port})
 }
@@ -42,7 +43,7 @@ func (t podTables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []p
 	pod, _ := derive.Get(r, t.base.Pods, port)
 	p := nodePod{node: t.base.self(r), pod: pod, zone: t.base.zoneOf(r, pod.Network)}
 	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
-	if problems := t.base.refused(r, localPod(port), object, pod.claims(p.zone)); problems != nil {
+	if problems := t.base.refused(r, localPod(port), object, pod.claims()); problems != nil {
 		return ServedPod{Pod: pod}, problems
 	}
 	identity := t.identity(r, port, pod)

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
 // zoneOfRed is the zone of the separate network in these tests.
@@ -381,4 +382,38 @@ func TestSeparateSCTP(t *testing.T) {
 			t.Errorf("%s is read: %t in zone %d, want %t", line, ok, c.zone, want)
 		}
 	}
+}
+
+// TestSeparateNetworkDeleted deletes a separate network while its Pods run. They have no traffic, and no packet of them
+// reaches the zone of all other networks. The Pods with their addresses in blue are served, whichever port is first.
+func TestSeparateNetworkDeleted(t *testing.T) {
+	for _, port := range []string{"aaa", "zzz"} {
+		states := separateNodes()
+		for node, s := range states {
+			s.Networks[derive.Object{Namespace: "a", Name: "red"}] = tenant.VirtualNetwork{Zone: zoneOfRed}
+			s.Pods[3].Interface = port
+			states[node] = s
+		}
+		c := cableOf(t, states)
+		w := c.send("east1 pod4", c.request("east1 pod4", "10.50.0.18:80", oftest.TCP))
+		if !strings.HasPrefix(w.String(), "east1 dropped in Egress") {
+			t.Errorf("a packet in red goes %s", w)
+		}
+		if have := c.nodes["east1"].DumpConntrack(); have != "" {
+			t.Errorf("it is tracked: %s", have)
+		}
+		c.converse("east1 pod3", "east1 east2 pod3: 10.50.0.2:40000 > 10.50.0.18:80",
+			"east2 east1 pod3: 10.50.0.18:80 > 10.50.0.2:40000", c.request("east1 pod3", "10.50.0.18:80", oftest.TCP))
+		rst := c.request("east1 pod4", "10.50.0.18:80", oftest.TCP) // as if it were of the connection in blue
+		if w := c.send("east1 pod4", rst); !strings.HasPrefix(w.String(), "east1 dropped in Egress") ||
+			slices.Contains(c.nodes["east1"].Send(onPort(rst, 4)).Tables, "Again") {
+			t.Errorf("a packet in red with addresses and ports of the connection in blue goes %s", w)
+		}
+	}
+}
+
+// onPort returns a packet that comes through a port.
+func onPort(p oftest.Packet, port ofp.Port) oftest.Packet {
+	p.InPort = port
+	return p
 }

@@ -76,6 +76,7 @@ type tenantTables struct {
 
 	// These are nil without Inputs.Networks.
 	entered  *derive.Table[derive.Object, tenant.ID] // VirtualNetworks with Pods on this Node
+	zones    *derive.Table[derive.Object, uint16]    // of separate networks among these
 	present  *derive.Table[derive.Name, []tenant.ID] // one row: the networks with Pods on this Node, sorted
 	networks *derive.Table[derive.Object, flow.Entries]
 	own      *ownTables

@@ -61,6 +61,9 @@ func (t *tenantTables) addVirtual(e *derive.Engine) {
 			n, _ := derive.Get(r, t.base.Networks, k)
 			return n.Place.ID, nil
 		}, derive.KeysOfIndex(byNetwork))
+	t.zones = derive.NewTable(e, "zones-of-entered-networks",
+		func(k derive.Object, r *derive.Reader) (uint16, []problem.Problem) { return t.base.zoneOf(r, k), nil },
+		derive.KeysOfIndex(byNetwork))
 	t.present = derive.NewTable(e, "present-networks",
 		func(_ derive.Name, r *derive.Reader) (ids []tenant.ID, _ []problem.Problem) {
 			for _, row := range derive.All(r, t.entered) {
@@ -81,8 +84,7 @@ func (t *tenantTables) entersVirtual(r *derive.Reader) bool {
 
 // entersSeparate reports whether a Pod of this Node is in a separate network.
 func (t *tenantTables) entersSeparate(r *derive.Reader) bool {
-	return t.entered != nil && slices.ContainsFunc(derive.All(r, t.entered),
-		func(row derive.Row[derive.Object, tenant.ID]) bool { return t.base.zoneOf(r, row.Key) != 0 })
+	return t.zones != nil && len(derive.All(r, t.zones)) > 0
 }
 
 // intoVirtual returns the actions that mark a packet of a further interface. zone is not 0 if its network is separate.

@@ -164,7 +164,8 @@ func LeaseFactsOf(l *tombolov1alpha1.SubnetLease) LeaseFacts {
 	return f
 }
 
-// VirtualNetwork is a network with addresses of Subnets, from its objects.
+// VirtualNetwork is a network with addresses of Subnets, from its objects. If a separate network is deleted, it has
+// only its Zone, until its last lease ends.
 type VirtualNetwork struct {
 	Place Place
 	// Subnets are the names of its Subnets for IPv4 and IPv6.
@@ -288,8 +289,8 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 		func(k derive.Object, r *derive.Reader) (VirtualNetwork, []problem.Problem) {
 			name := VirtualName(k)
 			n, ok := derive.Get(r, tables.Networks, name)
-			if !ok {
-				return VirtualNetwork{}, nil
+			if !ok { // its Pods may still have addresses that other networks have, too
+				return VirtualNetwork{Zone: t.zoneOf(k, r)}, nil
 			}
 			f, _ := derive.Get(r, t.Networks, k)
 			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r),
@@ -298,7 +299,7 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			tables.join(&out.Place, n, r)
 			out.Joined, out.Far = tables.JoinedRanges(name, r)
 			return out, nil
-		}, derive.KeysOf(t.Networks))
+		}, derive.KeysOf(t.Networks), derive.KeysOfIndex(t.leased))
 }
 
 // zoneOf returns the zone of a separate network, and 0 for other networks.

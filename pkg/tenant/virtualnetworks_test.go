@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -447,5 +448,49 @@ func BenchmarkConflicts(b *testing.B) {
 		w.leases.Set(derive.Object{Name: "gone"}, LeaseFacts{Range: Range{CIDR: prefixes("10.201.1.0/24")[0]},
 			ResourceVersion: fmt.Sprint(i)})
 		w.engine.Pass()
+	}
+}
+
+// TestDeletedSeparateNetwork has a separate network that is deleted, and one that loses its Subnets. They have a zone
+// until their leases end. Another deleted network is gone at once.
+func TestDeletedSeparateNetwork(t *testing.T) {
+	for name, end := range map[string]func(w *virtualWorld, k derive.Object){
+		"deleted": func(w *virtualWorld, k derive.Object) { w.networks.Delete(k) },
+		"without Subnets": func(w *virtualWorld, k derive.Object) {
+			w.networks.Set(k, VirtualNetworkFactsOf(&contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{
+				Namespace: k.Namespace, Name: k.Name, UID: types.UID(k.String())}}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newVirtualWorld()
+			w.namespaces.Set(derive.Object{Name: "a"}, NamespaceFacts{UID: "a"})
+			blue, red := derive.Object{Namespace: "a", Name: "blue"}, derive.Object{Namespace: "a", Name: "red"}
+			for k, zone := range map[derive.Object]uint16{blue: 0, red: 17} {
+				w.network(k.Namespace, k.Name, 1, k.Name, "")
+				w.lease(k.Namespace, k.Name, k.Name, "10.0.1.0/24", zone)
+			}
+			w.engine.Pass()
+			for _, k := range []derive.Object{blue, red} {
+				if v, _ := w.tables.VirtualNetworks.Get(k); !v.Place.Known || v.Zone != 0 != (k == red) {
+					t.Errorf("%s is %+v", k, v)
+				}
+				end(w, k)
+			}
+			w.engine.Pass()
+			v, _ := w.tables.VirtualNetworks.Get(red)
+			if want := (VirtualNetwork{Zone: 17}); !reflect.DeepEqual(v, want) {
+				t.Errorf("%s is %+v, want %+v", red, v, want)
+			}
+			if v, there := w.tables.VirtualNetworks.Get(blue); there {
+				t.Errorf("%s is %+v", blue, v)
+			}
+			for _, row := range w.leases.All() {
+				w.leases.Delete(row.Key)
+			}
+			w.engine.Pass()
+			if list := w.tables.VirtualNetworks.All(); len(list) > 0 {
+				t.Errorf("without leases there are %+v", list)
+			}
+		})
 	}
 }
