@@ -46,6 +46,8 @@ type judge struct {
 	r       *derive.Reader
 	out     conflicts
 	allowed []netip.Prefix
+	// there are the UIDs of Subnets.
+	there map[types.UID]bool
 	// reserved are ranges that no Subnet may meet.
 	reserved Ranges
 	// taken are ranges of networks that are not separate.
@@ -59,18 +61,17 @@ type judge struct {
 // claimant is a VirtualNetwork with Subnets that have no leases.
 type claimant struct {
 	network derive.Object
-	counts  bool // there is a network, and it is among these of its Namespace that count
 	subnets []subnetRow
 }
 
 // conflictsOf decides which Subnets give addresses, and which VirtualNetworks become separate. It refuses Subnets that
 // overlap reserved ranges, or that are not in an allowed one. If two Subnets overlap, one with a lease has precedence,
 // since Pods may have its addresses; otherwise the older one has. A lease whose Subnet was deleted has precedence, too,
-// until the last Pod with such an address is gone. The VirtualNetwork of the other Subnet becomes separate. Separate
-// networks take no range from others.
+// until the last Pod with such an address is gone. The VirtualNetwork of the other Subnet becomes separate, unless both
+// are of one network. Separate networks, and Subnets without a network and a lease, take no range from others.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
-	j := &judge{subnetTables: t, r: r, allowed: t.allowed(r), owners: map[uint16]derive.Object{},
-		out: conflicts{map[derive.Object]refusal{}, map[derive.Object]uint16{}}}
+	j := &judge{subnetTables: t, r: r, allowed: t.allowed(r), there: map[types.UID]bool{},
+		owners: map[uint16]derive.Object{}, out: conflicts{map[derive.Object]refusal{}, map[derive.Object]uint16{}}}
 	var reserved, gone []Reserved
 	for _, table := range t.Reserved {
 		for _, row := range derive.All(r, table) {
@@ -81,9 +82,9 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 	rows := slices.DeleteFunc(slices.Clone(derive.All(r, t.Subnets)), func(s subnetRow) bool {
 		return t.inCopy(s.Key.Namespace, r)
 	})
-	there, leases := map[types.UID]bool{}, map[types.UID]LeaseFacts{}
+	leases := map[types.UID]LeaseFacts{}
 	for _, row := range rows {
-		there[row.Value.UID] = true
+		j.there[row.Value.UID] = true
 	}
 	for _, row := range derive.All(r, t.Leases) {
 		uid, l := types.UID(row.Key.Name), row.Value
@@ -92,7 +93,7 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 			if owner, ok := j.owners[l.Zone]; !ok || l.Network.Compare(owner) < 0 {
 				j.owners[l.Zone] = l.Network
 			}
-		} else if !there[uid] {
+		} else if !j.there[uid] {
 			gone = append(gone, Reserved{l.Range.CIDR, deletedWords(l)})
 		}
 	}
@@ -170,7 +171,8 @@ func (j *judge) sameZone(row subnetRow, zone uint16, owner derive.Object) {
 		"too, so no Pod gets an address of it: delete the Pods in its VirtualNetwork, and it gets another zone", zone, owner)}
 }
 
-// claimants groups Subnets by their VirtualNetworks. Each VirtualNetwork is at the place of its first Subnet.
+// claimants groups Subnets by their VirtualNetworks. Each VirtualNetwork is at the place of its first Subnet. It leaves
+// out Subnets without a network that counts: they give no addresses, so their ranges are free.
 func (j *judge) claimants(rows []subnetRow) (out []claimant) {
 	at := map[derive.Object]int{}
 	for _, row := range rows {
@@ -178,28 +180,32 @@ func (j *judge) claimants(rows []subnetRow) (out []claimant) {
 			continue
 		}
 		network, _ := j.networkOf(row.Key, row.Value, j.r)
-		_, counts := derive.Get(j.r, j.tables.Networks, VirtualName(network))
+		if _, counts := derive.Get(j.r, j.tables.Networks, VirtualName(network)); !counts {
+			continue
+		}
 		i, known := at[network]
-		if !known || !counts {
+		if !known {
 			i = len(out)
 			at[network] = i
-			out = append(out, claimant{network: network, counts: counts})
+			out = append(out, claimant{network: network})
 		}
 		out[i].subnets = append(out[i].subnets, row)
 	}
 	return out
 }
 
-// claim decides about the Subnets of a VirtualNetwork that have no leases. Pods do not have addresses of them.
+// claim decides about the Subnets of a VirtualNetwork that have no leases. Pods do not have addresses of them. A range
+// of an earlier Subnet of the network does not make it separate.
 func (j *judge) claim(c claimant) {
-	if zone := j.tables.virtual.zoneOf(c.network, j.r); zone != 0 && c.counts {
+	zone := j.tables.virtual.zoneOf(c.network, j.r)
+	if owner := j.owners[zone]; zone != 0 && owner != c.network {
 		for _, row := range c.subnets {
-			if owner := j.owners[zone]; owner != c.network {
-				j.sameZone(row, zone, owner)
-			} else if l, ok := j.ownLease(c.network, row.Value.Range); ok {
-				j.overlap(row, deletedWords(l), "", anotherSubnet)
-			}
+			j.sameZone(row, zone, owner)
 		}
+		return
+	}
+	c.subnets = slices.DeleteFunc(c.subnets, func(row subnetRow) bool { return j.meetsOwn(c.network, row) })
+	if zone != 0 {
 		return
 	}
 	var meets []subnetRow
@@ -210,7 +216,8 @@ func (j *judge) claim(c claimant) {
 			others[row.Key] = other
 		}
 	}
-	if cause, remedy := j.shares(c.network); len(meets) > 0 && c.counts {
+	if len(meets) > 0 {
+		cause, remedy := j.shares(c.network)
 		if cause == "" {
 			j.separate = append(j.separate, c)
 			return
@@ -226,15 +233,23 @@ func (j *judge) claim(c claimant) {
 	}
 }
 
-// ownLease returns a lease of a network that overlaps a range of another Subnet of the network. Two Pods of one network
-// have no common address.
-func (j *judge) ownLease(network derive.Object, g Range) (LeaseFacts, bool) {
-	leases := j.tables.virtual.leasesOf(network, j.r)
-	i := slices.IndexFunc(leases, func(l LeaseFacts) bool { return l.Range.CIDR.Overlaps(g.CIDR) })
-	if i < 0 {
-		return LeaseFacts{}, false
+// meetsOwn refuses a Subnet that overlaps a lease of an earlier Subnet of its network. Two Pods of one network have no
+// common address.
+func (j *judge) meetsOwn(network derive.Object, row subnetRow) bool {
+	for _, lease := range derive.List(j.r, j.tables.virtual.leased, network) {
+		l := lease.Value
+		if !l.Range.CIDR.Overlaps(row.Value.Range.CIDR) {
+			continue
+		}
+		other := deletedWords(l)
+		if j.there[types.UID(lease.Key.Name)] {
+			other = "Subnet " + l.Subnet.String() + ", which VirtualNetwork " + network.String() + " had before"
+		}
+		j.overlap(row, other, " while Pods have addresses of the earlier Subnet",
+			"delete these Pods, or "+anotherSubnet)
+		return true
 	}
-	return leases[i], true
+	return false
 }
 
 // shares returns the cause why a VirtualNetwork cannot become separate, and the remedy. The cause is empty if it can. A

@@ -17,12 +17,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// lease sets the lease of a Subnet, which may be deleted.
+// lease sets the lease of a Subnet, which may be deleted. A Node has blocks.
 func (w *virtualWorld) lease(namespace, network, subnet, cidr string, zone uint16) {
+	w.leaseOf(namespace, network, subnet, cidr, zone, NodeBlocks{Node: "node-1"})
+}
+
+// leaseOf is lease with the blocks of Nodes.
+func (w *virtualWorld) leaseOf(namespace, network, subnet, cidr string, zone uint16, nodes ...NodeBlocks) {
 	w.leases.Set(derive.Object{Name: "sn " + namespace + "/" + subnet}, LeaseFacts{
 		Subnet:  derive.Object{Namespace: namespace, Name: subnet},
 		Network: derive.Object{Namespace: namespace, Name: network},
-		Range:   Range{CIDR: prefixes(cidr)[0]}, Zone: zone, Nodes: []NodeBlocks{{Node: "node-1"}}})
+		Range:   Range{CIDR: prefixes(cidr)[0]}, Zone: zone, Nodes: nodes})
 }
 
 // TestSeparateNetworks has VirtualNetwork b/red with the Subnets v4 and v6, and the older network a/blue with the range
@@ -48,6 +53,7 @@ func TestSeparateNetworks(t *testing.T) {
 		{"the other version of IP overlaps", func(w *virtualWorld) {
 			w.subnet("b", "v4", 2, "10.0.2.0/24")
 			w.subnet("c", "s", 1, "fd00::/16")
+			w.network("c", "green", 1, "", "s")
 		}, red, red},
 		{"the older network has a lease", func(w *virtualWorld) { w.lease("a", "blue", "s", "10.0.1.0/24", 0) }, red, red},
 		{"the older network is separate", func(w *virtualWorld) { w.lease("a", "blue", "s", "10.0.1.0/24", 7) },
@@ -69,8 +75,7 @@ func TestSeparateNetworks(t *testing.T) {
 			overlaps + ", since Pods of VirtualNetwork b/red may have addresses that are unique in the cluster: create " +
 				"another Subnet with a range of its own", "zone 0"},
 		{"a lease of it has no zone, and no blocks", func(w *virtualWorld) {
-			w.leases.Set(derive.Object{Name: "sn b/v6"}, LeaseFacts{Range: Range{CIDR: prefixes("fd00:1::/64")[0]},
-				Network: derive.Object{Namespace: "b", Name: "red"}})
+			w.leaseOf("b", "red", "v6", "fd00:1::/64", 0)
 		}, red, red},
 		{"a lease of it has a zone", func(w *virtualWorld) { w.lease("b", "red", "v6", "fd00:1::/64", 9) },
 			"zone 9", "zone 9"},
@@ -82,6 +87,42 @@ func TestSeparateNetworks(t *testing.T) {
 		{"a Subnet of an earlier network of its name", func(w *virtualWorld) {
 			w.lease("b", "red", "earlier", "10.0.1.0/26", 9)
 		}, "10.0.1.0/24 overlaps Pods of VirtualNetwork b/red, whose Subnet was deleted", "zone 9"},
+		{"a deleted Subnet of its own, without a zone", func(w *virtualWorld) {
+			w.subnets.Delete(derive.Object{Namespace: "a", Name: "s"})
+			w.lease("b", "red", "earlier", "10.0.1.0/26", 0)
+		}, "10.0.1.0/24 overlaps Pods of VirtualNetwork b/red, whose Subnet was deleted, so no Pod gets an address of it " +
+			"while Pods have addresses of the earlier Subnet: delete these Pods, or create another Subnet", "zone 0"},
+		{"a deleted Subnet of its own, without a zone and blocks", func(w *virtualWorld) {
+			w.subnets.Delete(derive.Object{Namespace: "a", Name: "s"})
+			w.leaseOf("b", "red", "earlier", "10.0.1.0/26", 0)
+		}, "10.0.1.0/24 overlaps Pods of VirtualNetwork b/red, whose Subnet was deleted", "zone 0"},
+		{"it had another Subnet, without blocks", func(w *virtualWorld) {
+			w.subnet("a", "s", 1, "10.0.9.0/24")
+			w.subnet("b", "earlier", 1, "10.0.0.0/23")
+			w.leaseOf("b", "red", "earlier", "10.0.0.0/23", 0)
+		}, "10.0.1.0/24 overlaps Subnet b/earlier, which VirtualNetwork b/red had before, so no Pod gets an address of it " +
+			"while Pods have addresses of the earlier Subnet: delete these Pods, or create another Subnet", "zone 0"},
+		{"it had another Subnet, with a zone", func(w *virtualWorld) {
+			w.subnet("b", "earlier", 1, "10.0.0.0/23")
+			w.lease("b", "red", "earlier", "10.0.0.0/23", 9)
+		}, "10.0.1.0/24 overlaps Subnet b/earlier, which VirtualNetwork b/red had before", "zone 9"},
+		{"it had another Subnet, and its other range is equal to another one", func(w *virtualWorld) {
+			w.subnet("b", "earlier", 1, "10.0.0.0/23")
+			w.leaseOf("b", "red", "earlier", "10.0.0.0/23", 0)
+			w.subnet("a", "s", 1, "fd00:1::/64")
+			w.network("a", "blue", 1, "", "s")
+		}, "10.0.1.0/24 overlaps Subnet b/earlier, which VirtualNetwork b/red had before", red},
+		{"an older Subnet of no network", func(w *virtualWorld) {
+			w.networks.Delete(derive.Object{Namespace: "a", Name: "blue"})
+		}, "zone 0", "zone 0"},
+		{"an older Subnet of no network in its Namespace", func(w *virtualWorld) {
+			w.subnet("a", "s", 1, "10.0.9.0/24")
+			w.subnet("b", "earlier", 1, "10.0.0.0/23")
+		}, "zone 0", "zone 0"},
+		{"Pods of an older Subnet that has no network any more", func(w *virtualWorld) {
+			w.networks.Delete(derive.Object{Namespace: "a", Name: "blue"})
+			w.lease("a", "blue", "s", "10.0.1.0/24", 0)
+		}, red, red},
 		{"it is joined", func(w *virtualWorld) { join(w) }, overlaps + ", since VirtualNetwork b/red is joined with other " +
 			"networks: remove it from the VirtualNetworkRouters, or create another Subnet with a range of its own", "zone 0"},
 		{"a router selects it alone", func(w *virtualWorld) { w.router("b", "alone", "mesh", "red", "", "") }, red, red},
@@ -423,24 +464,33 @@ func (w *subnetWalk) verdict() map[derive.Object]string {
 			}
 		}
 		zone, unique := w.zone(network)
-		some := slices.ContainsFunc(group, func(o derive.Object) bool { return meets(w.facts[o].Range.CIDR) })
+		own := func(p netip.Prefix) bool {
+			for _, l := range w.leases {
+				if network.Name != "" && l.Network == network && l.Range.CIDR.Overlaps(p) {
+					return true
+				}
+			}
+			return false
+		}
+		some := slices.ContainsFunc(group, func(o derive.Object) bool {
+			p := w.facts[o].Range.CIDR
+			return meets(p) && !own(p)
+		})
 		may := network.Name != "" && !unique && !w.joined(network) && !w.networks[network].Own
 		var add []netip.Prefix
 		for _, o := range group {
 			done[o] = true
 			p := w.facts[o].Range.CIDR
 			switch {
-			case network.Name != "" && zone != 0:
-				for _, l := range w.leases {
-					if l.Network == network && l.Range.CIDR.Overlaps(p) {
-						out[o] = "refused"
-					}
-				}
+			case network.Name == "": // it gives no addresses
+			case own(p):
+				out[o] = "refused"
+			case zone != 0:
 			case may && some:
 				separate[network] = true
 			case !meets(p):
 				add = append(add, p)
-			case network.Name != "":
+			default:
 				out[o] = "refused"
 			}
 		}

@@ -165,8 +165,10 @@ func TestVirtualNetworkProblems(t *testing.T) {
 			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{{prefixes("10.0.0.0/16")[0], "the Pods of Node node-1"}})
 		}, subnet: "spec.cidr: 10.0.1.0/24 overlaps the Pods of Node node-1, so no Pod gets an address of it",
 			network: "spec.v4SubnetReference: Subnet a/s gives no addresses: look at its observation"},
-		{name: "it meets an older Subnet", change: func(w *virtualWorld) { w.subnet("b", "s", 0, "10.0.1.128/25") },
-			serves: true, separate: true},
+		{name: "it meets an older Subnet", change: func(w *virtualWorld) {
+			w.subnet("b", "s", 0, "10.0.1.128/25")
+			w.network("b", "red", 0, "s", "")
+		}, serves: true, separate: true},
 		{name: "it meets a younger Subnet", change: func(w *virtualWorld) { w.subnet("b", "s", 2, "10.0.1.128/25") },
 			serves: true},
 		{name: "it meets Pods of a deleted Subnet", change: func(w *virtualWorld) {

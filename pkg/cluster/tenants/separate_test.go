@@ -40,7 +40,7 @@ func (g *subnetRig) zoneOf(s *contrailv4.Subnet) int32 {
 
 // TestEqualRanges has VirtualNetworks with equal ranges in a real API server.
 func TestEqualRanges(t *testing.T) {
-	g := newSubnetRig(t)
+	g := newSubnetRig(t, crds)
 	stop := g.start()
 	defer func() { stop() }()
 	g.gate("")

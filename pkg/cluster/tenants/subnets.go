@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -309,15 +310,20 @@ func (c *controller) offerLease(key derive.Object, s leaseStep) {
 		}
 		o.Writes = []retry.Write{{
 			What:  verb + " " + object.String(),
-			Blame: problem.Problem{Object: object, Reason: retry.ReasonWriteFailed, Message: remedy},
+			Blame: problem.Problem{Object: object, Reason: retry.ReasonWriteFailed, Message: leaseRemedy},
 			Do:    func(ctx context.Context) error { return do(ctx, leaseObject(key, s.Want)) },
 		}}
 	}
 	c.queue.Set(o)
 }
 
+// leaseRemedy is the remedy for a refused write of a lease.
+const leaseRemedy = "if a field is unknown, apply tombolo-crds.yml of this version; otherwise " + remedy
+
+// createLease creates a lease. An API server with an earlier definition would drop the zone without an error, and Pods
+// would have addresses of another network in the common zone. So it has to refuse fields that it does not know.
 func (c *controller) createLease(ctx context.Context, l *tombolov1alpha1.SubnetLease) error {
-	return c.to.Create(ctx, l)
+	return c.to.Create(ctx, l, client.FieldValidation(metav1.FieldValidationStrict))
 }
 
 func (c *controller) updateLease(ctx context.Context, l *tombolov1alpha1.SubnetLease) error {

@@ -38,9 +38,12 @@ type subnetRig struct {
 	client client.Client
 }
 
-func newSubnetRig(t *testing.T) *subnetRig {
+// crds is the folder with the definitions of all kinds.
+const crds = "../../../deploy/crds"
+
+func newSubnetRig(t *testing.T, folder string) *subnetRig {
 	t.Helper()
-	g := &subnetRig{t: t, server: apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}}),
+	g := &subnetRig{t: t, server: apiserver.New(t, apiserver.Options{CRDs: []string{folder}}),
 		scheme: runtime.NewScheme()}
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, contrailv4.AddToScheme,
 		tombolov1alpha1.AddToScheme, mcv1alpha1.AddToScheme} {
@@ -212,7 +215,7 @@ func gateOn(more string) *corev1.ConfigMap {
 
 // TestSubnets has the controller write states and leases in a real API server.
 func TestSubnets(t *testing.T) {
-	g := newSubnetRig(t)
+	g := newSubnetRig(t, crds)
 	c, server, create, expect := g.client, g.server, g.create, g.expect
 	subnetState, networkState, leaseOf := g.subnetState, g.networkState, g.leaseOf
 	stop := g.start()
