@@ -229,7 +229,7 @@ func (a *asked) endsInZones(t *testing.T) {
 		t.Errorf("zones %v have Pods, want 1 and 2", zones.served)
 	}
 	// The last Pod of gold goes.
-	for _, at := range a.agent.attachments.list() {
+	for _, at := range a.agent.attachments.Load().list() {
 		if at.VirtualNetwork == "default/gold" {
 			delete(a.world.pods, at.PortName)
 			ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())

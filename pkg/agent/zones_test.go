@@ -11,7 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // zoneRig is a switch that tracks connections in zones, with the Pods of a Node.
@@ -231,4 +235,38 @@ func TestConnectionReaderOfAll(t *testing.T) {
 	if err := r.read(t.Context(), func(line string) { some = append(some, line) }); err != nil || len(some) != 1 {
 		t.Errorf("a later reader gets %v, error %v", some, err)
 	}
+}
+
+// TestZonesBeforeLoad looks for separate networks before, and while, the agent reads the OVSDB's record.
+func TestZonesBeforeLoad(t *testing.T) {
+	ovs := ovstest.Start(t, ovstest.Dummy)
+	c := config.Default()
+	c.FeatureGates = map[string]bool{"TenantNetworks": true}
+	a, err := newAgent(Options{
+		Config: c, NodeName: ownName, Namespace: "kube-system", REST: &rest.Config{Host: "http://127.0.0.1:1"},
+		OVSRunDir: ovs.RunDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.connections.zones.any() {
+		t.Error("an agent without a record has Pods")
+	}
+	ctx, stop := context.WithTimeout(t.Context(), ovstest.Timeout())
+	ran, loaded := make(chan error, 1), make(chan error, 1)
+	go func() { ran <- a.switchPorts.Run(ctx) }()
+	go func() { loaded <- a.load(ctx) }()
+	for reading := true; reading; {
+		select {
+		case err = <-loaded:
+			reading = false
+		default:
+			a.connections.zones.any()
+		}
+	}
+	if err != nil || a.attachments.Load() == nil {
+		t.Errorf("read the record: %v", err)
+	}
+	stop()
+	<-ran
 }
