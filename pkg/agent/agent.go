@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,7 +87,7 @@ type Agent struct {
 	// serviceHealth answers load balancers; nil if nothing does.
 	serviceHealth *serviceHealth
 	tracer        appctl.Client
-	attachments   *attachments
+	attachments   atomic.Pointer[attachments] // nil before the OVSDB's record is read
 	progress      *progress
 	ipam          *ipam.Store
 	packetIns     packetIns
@@ -297,7 +298,7 @@ func newAgent(o Options) (*Agent, error) {
 	a.connections = connectionWork{
 		flusher: newConntrackFlusher(looks, a.log), rechecks: newRechecker(looks, a.log),
 		count: &connectionCount{read: count, log: a.log},
-		zones: newZoneFlusher(looks, func() *attachments { return a.attachments }, a.progress.ready, a.log),
+		zones: newZoneFlusher(looks, a.attachments.Load, a.progress.ready, a.log),
 	}
 	client, err := newReportClient(o.REST)
 	if err != nil {
@@ -386,12 +387,12 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	}
 	server := cni.NewServer(options)
 	a.tables.pods.rebuilding.Set(self, true) // until unrecovered deletes it
-	restored, err := server.Recover(ctx, a.attachments.list())
+	restored, err := server.Recover(ctx, a.attachments.Load().list())
 	if err != nil {
 		a.log.Error("not all attachments could be rebuilt yet; trying again", "error", err)
 	}
 	for _, at := range restored {
-		a.attachments.restore(at)
+		a.attachments.Load().restore(at)
 	}
 	open := a.tables.outside.servedBefore(a.log, hostnet.LeadsTo)
 	a.tables.external.keeps = a.api.addresses != nil
@@ -441,7 +442,8 @@ func (a *Agent) untranslated(ctx context.Context) error {
 
 // cniNode returns the Node's side of CNI requests.
 func (a *Agent) cniNode() *cniNode {
-	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.host, a.progress, a.connections.zones, a.log}
+	return &cniNode{a.tables, a.attachments.Load(), a.switchPorts, a.flows, a.host, a.progress, a.connections.zones,
+		a.log}
 }
 
 // trim returns memory to the system once everything is in place. The first reading of a large cluster leaves more
@@ -473,9 +475,9 @@ func (a *Agent) load(ctx context.Context) error {
 					list = append(list, at)
 				}
 			}
-			a.attachments = newAttachments(list, a.tables, func() map[string]bridge.PortState {
+			a.attachments.Store(newAttachments(list, a.tables, func() map[string]bridge.PortState {
 				return a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
-			})
+			}))
 			gateway := br.Ports[a.config.HostGateway]
 			mac := cmp.Or(gateway.MACWanted, gateway.MAC, bridge.MACOf(a.options.NodeName+" "+a.config.HostGateway))
 			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", mac)
@@ -563,7 +565,7 @@ func (a *Agent) watchTables() {
 	t.policies.Attached.Watch(func(changes []derive.Change[derive.Name, policy.Attached]) {
 		for _, c := range changes {
 			if at, ok := t.pods.attachments.Get(c.Key); ok && at.PodUID == "" && c.New.UID != "" {
-				a.attachments.adopt(at.PortName, c.New.UID)
+				a.attachments.Load().adopt(at.PortName, c.New.UID)
 			}
 		}
 	})

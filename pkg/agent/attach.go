@@ -157,8 +157,12 @@ func (a *attachments) list() []cni.Attachment {
 	})
 }
 
-// networks returns the VirtualNetworks of all attachments, also of these whose port and flows may still exist.
+// networks returns the VirtualNetworks of all attachments, also of these whose port and flows may still exist. It
+// returns nothing before the OVSDB's record is read.
 func (a *attachments) networks() (out []string) {
+	if a == nil {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, list := range []map[attachmentID]cni.Attachment{a.byID, a.leaving} {

@@ -171,10 +171,10 @@ func (c *captureTest) start(pod string) {
 		c.t.Fatal(err)
 	}
 	ports := func() map[string]bridge.PortState { return map[string]bridge.PortState{"web-a1b2c3": {OFPort: 1}} }
-	a.attachments = newAttachments([]cni.Attachment{{
+	a.attachments.Store(newAttachments([]cni.Attachment{{
 		ContainerID: "c1", IfName: "eth0", PodNamespace: "default", PodName: "web", PortName: "web-a1b2c3",
 		MAC: "02:00:00:00:00:02", IPs: []netip.Prefix{netip.MustParsePrefix("10.11.0.2/24")},
-	}}, a.tables, ports)
+	}}, a.tables, ports))
 	a.tables.readSwitch(func() bridge.State {
 		return bridge.State{Connected: true, Bridges: map[string]bridge.Found{"br-int": {Ports: ports()}}}
 	})

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"runtime/pprof"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -164,15 +166,24 @@ func (d debugAPI) serveConnections(r *http.Request) (any, error) {
 			"them, so at "+
 			"most %d are listed; `ovs-appctl dpctl/dump-conntrack` lists them all the same", tracked, stallingConnections)
 	}
-	err = d.agent.tracer.Lines(ctx, func(line string) {
-		if len(list.Entries) == maxEntries {
-			list.LeftOut++
-			return
-		}
-		list.Entries = append(list.Entries, line)
-	}, "dpctl/dump-conntrack", conntrackDump(d.agent.config, d.agent.connections.zones.any())...)
+	err = d.agent.tracer.Lines(ctx, func(line string) { addConnection(&list, line, maxEntries) },
+		"dpctl/dump-conntrack", conntrackDump(d.agent.config, d.agent.connections.zones.any())...)
 	if err != nil {
 		return nil, fmt.Errorf("list the tracked connections: %w", err)
 	}
 	return list, nil
+}
+
+// addConnection adds a line of dpctl/dump-conntrack to a list of at most so many. It leaves out lines of other
+// programs. The kernel lists these lines with ours if the list has several zones.
+func addConnection(list *api.ConnectionList, line string, most int) {
+	_, network := datapath.TrackedZone(line)
+	main := fmt.Sprintf(",zone=%d,", datapath.ServiceZone)
+	switch {
+	case !network && !strings.Contains(strings.TrimSpace(line)+",", main):
+	case len(list.Entries) == most:
+		list.LeftOut++
+	default:
+		list.Entries = append(list.Entries, line)
+	}
 }

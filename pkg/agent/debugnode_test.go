@@ -41,6 +41,24 @@ func TestSwitchAnswers(t *testing.T) {
 	}
 }
 
+// TestListedConnections lists connections of all zones. Lines of other programs are neither listed nor counted.
+func TestListedConnections(t *testing.T) {
+	const tcp = "tcp,orig=(src=10.50.0.2,dst=10.50.0.3,sport=1,dport=2)," +
+		"reply=(src=10.50.0.3,dst=10.50.0.2,sport=2,dport=1)"
+	const ping = "icmp,orig=(src=10.0.0.1,dst=10.0.0.2,id=9,type=8,code=0)," +
+		"reply=(src=10.0.0.2,dst=10.0.0.1,id=9,type=0,code=0)"
+	ours := []string{tcp + ",zone=7,mark=0x3,protoinfo=(state=ESTABLISHED)",
+		tcp + ",zone=65520,mark=0x3,protoinfo=(state=X)", ping + ",zone=65520\n"}
+	var list api.ConnectionList
+	for _, line := range slices.Concat([]string{tcp + ",protoinfo=(state=X)", tcp + ",mark=0x3", tcp + ",zone=7",
+		ping + ",zone=6552", ping + ",zone=40000,mark=0x3"}, ours, []string{tcp, ours[0]}) {
+		addConnection(&list, line, 3)
+	}
+	if !slices.Equal(list.Entries, ours) || list.LeftOut != 1 {
+		t.Errorf("listed %q, left out %d, want %q and 1", list.Entries, list.LeftOut, ours)
+	}
+}
+
 // TestHostAnswers reads links, routes and our nftables tables of a network namespace.
 func TestHostAnswers(t *testing.T) {
 	runtime.LockOSThread() // without an unlock: the thread ends with the test

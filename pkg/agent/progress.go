@@ -84,14 +84,16 @@ func (p *progress) served(port string) (datapath.ServedPod, bool) {
 	return served, ok
 }
 
-// podWith finds the Pod of this Node that has an address in one of some networks.
-func (p *progress) podWith(ip netip.Addr, in func(network derive.Object) bool) (datapath.Pod, bool) {
+// podWith finds the Pod of this Node that has an address in one of some networks. If there are several, it returns the
+// one whose port is the first by name.
+func (p *progress) podWith(ip netip.Addr, in func(network derive.Object) bool) (pod datapath.Pod, found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, served := range p.pods {
-		if slices.Contains(served.Pod.IPs, ip) && in(served.Pod.Network) {
-			return served.Pod, true
+	first := ""
+	for port, served := range p.pods {
+		if (!found || port < first) && slices.Contains(served.Pod.IPs, ip) && in(served.Pod.Network) {
+			pod, found, first = served.Pod, true, port
 		}
 	}
-	return datapath.Pod{}, false
+	return pod, found
 }

@@ -79,7 +79,7 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 	if w.agent.progress.ready() {
 		t.Error("ready before the attachment of a port is rebuilt")
 	}
-	w.agent.attachments.restore(pod)
+	w.agent.attachments.Load().restore(pod)
 	w.agent.unrecovered([]cni.Unrecovered{lostPort})
 	w.settle()
 	w.compare()

@@ -10,18 +10,20 @@ import (
 )
 
 // separateNetworks are the VirtualNetworks whose addresses other networks may have, too. Each has a zone of connection
-// tracking. Any goroutine may call the methods. It is nil without feature gate TenantNetworks.
+// tracking. A network that was deleted keeps its zone while Pods are in it, and has no number. Any goroutine may call
+// the methods. It is nil without feature gate TenantNetworks.
 type separateNetworks struct {
 	mu       sync.Mutex
 	zones    map[derive.Object]uint16
-	byZone   map[uint16]derive.Object
+	byZone   map[uint16]derive.Object // if several networks have a zone, the first one by name
+	numbers  map[derive.Object]tenant.ID
 	byNumber map[tenant.ID]derive.Object
 }
 
 // newSeparateNetworks returns the networks that have a zone, now and after later passes.
 func newSeparateNetworks(networks *derive.Table[derive.Object, tenant.VirtualNetwork]) *separateNetworks {
 	s := &separateNetworks{zones: map[derive.Object]uint16{}, byZone: map[uint16]derive.Object{},
-		byNumber: map[tenant.ID]derive.Object{}}
+		numbers: map[derive.Object]tenant.ID{}, byNumber: map[tenant.ID]derive.Object{}}
 	networks.Watch(func(list []derive.Change[derive.Object, tenant.VirtualNetwork]) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -31,15 +33,19 @@ func newSeparateNetworks(networks *derive.Table[derive.Object, tenant.VirtualNet
 		for _, c := range list {
 			s.add(c.Key, c.New)
 		}
+		clear(s.byZone)
+		for k, zone := range s.zones {
+			if other, ok := s.byZone[zone]; !ok || k.Compare(other) < 0 {
+				s.byZone[zone] = k
+			}
+		}
 	})
 	return s
 }
 
 func (s *separateNetworks) remove(k derive.Object, v tenant.VirtualNetwork) {
 	delete(s.zones, k)
-	if s.byZone[v.Zone] == k {
-		delete(s.byZone, v.Zone)
-	}
+	delete(s.numbers, k)
 	if s.byNumber[v.Place.ID] == k {
 		delete(s.byNumber, v.Place.ID)
 	}
@@ -49,9 +55,9 @@ func (s *separateNetworks) add(k derive.Object, v tenant.VirtualNetwork) {
 	if v.Zone == 0 {
 		return
 	}
-	s.zones[k], s.byZone[v.Zone] = v.Zone, k
+	s.zones[k] = v.Zone
 	if !v.Place.Closed() {
-		s.byNumber[v.Place.ID] = k
+		s.numbers[k], s.byNumber[v.Place.ID] = v.Place.ID, k
 	}
 }
 
@@ -85,9 +91,15 @@ func (s *separateNetworks) inZone(zone uint16) derive.Object {
 	return s.byZone[zone]
 }
 
-// knows reports whether the network of connections in a zone is known. Zone 0 stands for the main zone.
+// knows reports whether the network of connections in a zone has a number. Without the number the Pods would have the
+// names of others with their addresses. Zone 0 stands for the main zone.
 func (s *separateNetworks) knows(zone uint16) bool {
-	return zone == 0 || s.inZone(zone) != derive.Object{}
+	if s == nil || zone == 0 {
+		return zone == 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.numbers[s.byZone[zone]] != 0
 }
 
 // with returns the Pod of this Node that has an address in the network of a packet, given the network's number. All

@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/ended"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
@@ -142,6 +143,71 @@ func TestSeparateNetworks(t *testing.T) {
 	a.endsInZones(t)
 }
 
+// TestSeparateWithoutNumber has a separate network whose VirtualNetwork is deleted while its Pods run, and two networks
+// with one zone.
+func TestSeparateWithoutNumber(t *testing.T) {
+	e := derive.New()
+	rows := derive.NewSource[derive.Object, tenant.VirtualNetwork](e, "rows")
+	s := newSeparateNetworks(derive.NewTable(e, "networks",
+		func(k derive.Object, r *derive.Reader) (tenant.VirtualNetwork, []problem.Problem) {
+			v, _ := derive.Get(r, rows, k)
+			return v, nil
+		}, derive.KeysOf(rows)))
+	named := func(name string) derive.Object { return derive.Object{Namespace: "a", Name: name} }
+	row := func(name string, zone uint16, id tenant.ID) {
+		v := tenant.VirtualNetwork{Zone: zone}
+		if id != 0 {
+			v.Place = tenant.Place{Known: true, Network: tenant.VirtualName(named(name)), ID: id}
+		}
+		rows.Set(named(name), v)
+		e.Pass()
+	}
+	rows.Loaded()
+	ip := netip.MustParseAddr("10.50.0.2")
+	p := newProgress()
+	for _, name := range []string{"shared", "green", "blue"} {
+		p.pods["port-"+name] = datapath.ServedPod{Served: true,
+			Pod: datapath.Pod{Name: name, IPs: []netip.Addr{ip}, Network: named(name)}}
+	}
+	with := func(id tenant.ID) string {
+		pod, _ := s.with(p, ip, id)
+		return pod.Name
+	}
+	row("shared", 0, 3)
+	row("blue", 2, 4)
+	row("green", 1, 5)
+	if with(5) != "green" || with(4) != "blue" || with(3) != "shared" || !s.knows(1) {
+		t.Errorf("the Pods are %s, %s and %s", with(5), with(4), with(3))
+	}
+	row("green", 1, 0) // deleted
+	if s.zoneOf(named("green")) != 1 || s.inZone(1) != named("green") || len(s.all()) != 2 {
+		t.Errorf("the deleted network has zone %d, and zone 1 is of %v", s.zoneOf(named("green")), s.inZone(1))
+	}
+	if s.numbered(5) != (derive.Object{}) || s.numbered(0) != (derive.Object{}) || s.knows(1) || !s.knows(2) {
+		t.Error("the deleted network has a number")
+	}
+	for range 20 { // in the random order of a map
+		if with(0) != "shared" || with(3) != "shared" || with(4) != "blue" {
+			t.Fatalf("the Pods are %s, %s and %s", with(0), with(3), with(4))
+		}
+	}
+	row("blue", 0, 4) // the zone is gone before the Pod
+	for range 20 {
+		if with(3) != "blue" {
+			t.Fatalf("of two Pods the second one by port is chosen: %s", with(3))
+		}
+	}
+	row("gold", 1, 6)
+	if s.inZone(1) != named("gold") || s.zoneOf(named("green")) != 1 {
+		t.Errorf("zone 1 of two networks is of %v, want the first one", s.inZone(1))
+	}
+	rows.Delete(named("gold"))
+	e.Pass()
+	if s.inZone(1) != named("green") || s.numbered(6) != (derive.Object{}) {
+		t.Errorf("zone 1 is of %v, want the network that is left", s.inZone(1))
+	}
+}
+
 // flowsOfSeparate lists the flows of each of the Pods. No flow belongs to another Pod with the same address.
 func (a *asked) flowsOfSeparate(t *testing.T) {
 	for _, pod := range []string{"db", "web", "third"} {
@@ -229,7 +295,7 @@ func (a *asked) endsInZones(t *testing.T) {
 		t.Errorf("zones %v have Pods, want 1 and 2", zones.served)
 	}
 	// The last Pod of gold goes.
-	for _, at := range a.agent.attachments.list() {
+	for _, at := range a.agent.attachments.Load().list() {
 		if at.VirtualNetwork == "default/gold" {
 			delete(a.world.pods, at.PortName)
 			ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // zoneRig is a switch that tracks connections in zones, with the Pods of a Node.
@@ -27,6 +32,8 @@ type zoneRig struct {
 	known   map[string]uint16 // zones of networks
 	pods    map[string]string // networks by container
 	seen    uint64
+	hang    chan struct{} // flushes wait until it is closed; nil if they do not wait
+	log     bytes.Buffer
 }
 
 func (r *zoneRig) session() uint64 { return r.number }
@@ -36,7 +43,15 @@ func (r *zoneRig) zones(context.Context) (map[uint16]bool, error) {
 	return maps.Clone(r.tracked), r.refuse
 }
 
-func (r *zoneRig) flushZones(_ context.Context, zones []uint16) error {
+func (r *zoneRig) flushZones(ctx context.Context, zones []uint16) error {
+	if r.hang != nil {
+		r.hang <- struct{}{}
+		select {
+		case <-r.hang:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	if r.refuse != nil {
 		return r.refuse
 	}
@@ -57,17 +72,11 @@ func newZoneRig(t *testing.T) *zoneRig {
 // start starts the agent again.
 func (r *zoneRig) start() {
 	r.seen = 0
-	r.f = &zoneFlusher{switches: r, log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1),
-		arriving: map[uint16]int{}, left: map[uint16]bool{}, ready: func() bool { return r.ready },
-		zoneOf: func(network string) uint16 { return r.known[network] },
-		inUse: func() map[uint16]string {
-			out := map[uint16]string{}
-			for _, network := range r.pods {
-				if zone := r.known[network]; zone != 0 {
-					out[zone] = network
-				}
-			}
-			return out
+	r.f = &zoneFlusher{switches: r, log: slog.New(slog.NewTextHandler(&r.log, nil)), wake: make(chan struct{}, 1),
+		lock: make(chan struct{}, 1), arriving: map[uint16]int{}, left: map[uint16]bool{},
+		ready: func() bool { return r.ready }, zoneOf: func(network string) uint16 { return r.known[network] },
+		inUse: func() map[uint16][]string {
+			return r.f.byZone(slices.Compact(slices.Sorted(maps.Values(r.pods))))
 		}}
 }
 
@@ -231,4 +240,121 @@ func TestConnectionReaderOfAll(t *testing.T) {
 	if err := r.read(t.Context(), func(line string) { some = append(some, line) }); err != nil || len(some) != 1 {
 		t.Errorf("a later reader gets %v, error %v", some, err)
 	}
+}
+
+// TestZoneOfTwoNetworks has two networks with one zone. Only one of them is served.
+func TestZoneOfTwoNetworks(t *testing.T) {
+	const refused = "VirtualNetworks %s and %s have the same zone of connection tracking, 1: delete the Pods in b/blue, " +
+		"then it gets another zone"
+	r := newZoneRig(t)
+	r.must("c1", "a/blue")
+	r.expectNow("the first Pod", 1)
+	if err := r.add("c2", "b/blue"); err == nil || err.Error() != fmt.Sprintf(refused, "b/blue", "a/blue") {
+		t.Errorf("the second network: %v", err)
+	}
+	r.must("c3", "a/blue")
+	r.expect("the second network is refused")
+	delete(r.pods, "c1")
+	delete(r.pods, "c3")
+	done, err := r.f.arrive(t.Context(), cni.Attachment{ContainerID: "c2", IfName: "eth1", VirtualNetwork: "b/blue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.add("c1", "a/blue"); err == nil || err.Error() != fmt.Sprintf(refused, "a/blue", "b/blue") {
+		t.Errorf("while a Pod of the other network arrives: %v", err)
+	}
+	done()
+	r.expectNow("the second network alone", 1)
+
+	// Both have Pods before the agent starts.
+	r.pods, r.tracked = map[string]string{"c2": "b/blue", "c1": "a/blue", "c3": "a/red"}, map[uint16]bool{1: true}
+	r.start()
+	for range 3 {
+		r.expect("both are there")
+	}
+	if r.f.served[1] != "a/blue" {
+		t.Errorf("zone 1 is of %s, want the first network", r.f.served[1])
+	}
+	if log := r.log.String(); strings.Count(log, "level=WARN") != 1 ||
+		!strings.Contains(log, `zone=1 networks="[a/blue b/blue]"`) {
+		t.Errorf("the log is\n%s", log)
+	}
+	if r.add("c4", "b/blue") == nil || r.add("c4", "a/blue") == nil {
+		t.Error("a further Pod is served in a shared zone")
+	}
+	delete(r.pods, "c1")
+	r.expect("one of the two goes", 1)
+	r.must("c4", "b/blue")
+	r.expect("a further Pod of the other")
+}
+
+// TestZonesOfHangingSwitch has ADDs while the switch answers no flush. The ADDs end when their contexts do.
+func TestZonesOfHangingSwitch(t *testing.T) {
+	r := newZoneRig(t)
+	r.expect("no Pods")
+	first, err := r.f.arrive(t.Context(), cni.Attachment{ContainerID: "c1", IfName: "eth1", VirtualNetwork: "a/blue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.hang = make(chan struct{})
+	hung := make(chan error, 1)
+	go func() {
+		_, err := r.f.arrive(t.Context(), cni.Attachment{ContainerID: "c2", IfName: "eth1", VirtualNetwork: "a/red"})
+		hung <- err
+	}()
+	<-r.hang // the flush has begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.f.arrive(ctx, cni.Attachment{ContainerID: "c3", IfName: "eth1", VirtualNetwork: "a/red"})
+		first()
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "VirtualNetwork a/red: wait for the flush") {
+			t.Errorf("the second ADD ends with %v", err)
+		}
+	case <-time.After(zonesTimeout / 2):
+		t.Error("the second ADD waits for the flush of the first one")
+	}
+	r.hang <- struct{}{}
+	if err := <-hung; err != nil {
+		t.Errorf("the first ADD: %v", err)
+	}
+}
+
+// TestZonesBeforeLoad looks for separate networks before, and while, the agent reads the OVSDB's record.
+func TestZonesBeforeLoad(t *testing.T) {
+	ovs := ovstest.Start(t, ovstest.Dummy)
+	c := config.Default()
+	c.FeatureGates = map[string]bool{"TenantNetworks": true}
+	a, err := newAgent(Options{
+		Config: c, NodeName: ownName, Namespace: "kube-system", REST: &rest.Config{Host: "http://127.0.0.1:1"},
+		OVSRunDir: ovs.RunDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.connections.zones.any() {
+		t.Error("an agent without a record has Pods")
+	}
+	ctx, stop := context.WithTimeout(t.Context(), ovstest.Timeout())
+	ran, loaded := make(chan error, 1), make(chan error, 1)
+	go func() { ran <- a.switchPorts.Run(ctx) }()
+	go func() { loaded <- a.load(ctx) }()
+	for reading := true; reading; {
+		select {
+		case err = <-loaded:
+			reading = false
+		default:
+			a.connections.zones.any()
+		}
+	}
+	if err != nil || a.attachments.Load() == nil {
+		t.Errorf("read the record: %v", err)
+	}
+	stop()
+	<-ran
 }
