@@ -332,6 +332,7 @@ const RecordPanel = ({ row: { id, cluster, rec } }: { row: Row }) => {
           ["protocol", rec.protocol],
           ["from", rec.from.ip],
           ["to", rec.to.ip],
+          ["VirtualNetwork", rec.network],
           ["Service", rec.service],
           ["asked", rec.asked],
           ["way", rec.way],

@@ -24,6 +24,7 @@ export interface Rec {
   from: RecordEnd;
   to: RecordEnd;
   service?: string;
+  network?: string;
   asked?: string;
   reason?: string;
   message?: string;

@@ -392,6 +392,9 @@ func Line(r *record.Record) string {
 	if r.Service != "" {
 		text += " by Service " + r.Service
 	}
+	if r.Network != "" {
+		text += " in VirtualNetwork " + r.Network
+	}
 	if r.Way != "" {
 		text += " by way " + r.Way
 	}

@@ -27,7 +27,7 @@ func TestObserve(t *testing.T) {
 			From: client, To: server, Service: "shop/db", Life: &record.Life{Began: at.Add(time.Second), Seconds: 3,
 				Sent: &record.Traffic{Packets: 5, Bytes: 1234}, Received: &record.Traffic{Packets: 4, Bytes: 99}}}},
 		{End: &record.Record{Time: at.Add(5 * time.Second), Node: "n1", Verdict: record.Allowed, Protocol: "TCP", Count: 1,
-			From: client, To: server, Life: &record.Life{Late: true}}},
+			From: client, To: server, Network: "shop/red", Life: &record.Life{Late: true}}},
 	}
 	var lines strings.Builder
 	for _, e := range events {
@@ -50,8 +50,8 @@ func TestObserve(t *testing.T) {
 		"12:00:03.000 missing   Node n1 lost 7 records: the switch limits reports",
 		"12:00:04.000 ended     TCP   shop/web-7d9f:40112 -> 10.20.1.7@west:5432 by Service shop/db after 3s, " +
 			"sent 1234 bytes (5 packets), received 99 bytes (4 packets) [n1]",
-		"12:00:05.000 ended     TCP   shop/web-7d9f:40112 -> 10.20.1.7@west:5432, bytes not counted, named at its end " +
-			"[n1]", "",
+		"12:00:05.000 ended     TCP   shop/web-7d9f:40112 -> 10.20.1.7@west:5432 in VirtualNetwork shop/red, " +
+			"bytes not counted, named at its end [n1]", "",
 	}, "\n")
 	if stdout != want || stderr != "" || code != 0 {
 		t.Errorf("code %d, stderr %q, stdout:\n%s\nwant:\n%s", code, stderr, stdout, want)
