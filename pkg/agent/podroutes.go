@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -158,8 +161,9 @@ type routeMender struct {
 	log      *slog.Logger
 	wake     chan struct{}
 
-	mu  sync.Mutex
-	due map[derive.Name]routeTurn
+	mu   sync.Mutex
+	due  map[derive.Name]routeTurn
+	busy map[derive.Name]bool // Pods whose routes are being compared
 }
 
 // routeTurn is when the routes of a Pod are compared next.
@@ -174,6 +178,9 @@ const (
 	// mendAgain is the time until the next attempt after a failure. It doubles with each further failure, up to
 	// routesAgain. So a Pod that prevents its routes costs little.
 	mendAgain = 500 * time.Millisecond
+	// mendAtOnce is the number of Pods whose routes are compared at the same time. A Pod with a million routes takes
+	// seconds. It does not delay the others, unless there are so many of such Pods.
+	mendAtOnce = 4
 )
 
 // newRouteMender returns the part that corrects routes; nil without the feature gate.
@@ -182,7 +189,7 @@ func (a *Agent) newRouteMender(server *cni.Server) *routeMender {
 		return nil
 	}
 	m := &routeMender{mend: server.MendRoutes, pods: a.tables.objects.networks.routes.pods, progress: a.progress,
-		log: a.log, wake: make(chan struct{}, 1), due: map[derive.Name]routeTurn{}}
+		log: a.log, wake: make(chan struct{}, 1), due: map[derive.Name]routeTurn{}, busy: map[derive.Name]bool{}}
 	m.pods.Watch(m.changed)
 	return m
 }
@@ -194,6 +201,11 @@ func (m *routeMender) changed(changes []derive.Change[derive.Name, cni.PodRoutes
 		m.due[c.Key] = routeTurn{}
 	}
 	m.mu.Unlock()
+	m.look()
+}
+
+// look has a pass made.
+func (m *routeMender) look() {
 	select {
 	case m.wake <- struct{}{}:
 	default:
@@ -205,8 +217,11 @@ func (m *routeMender) run(ctx context.Context) {
 	if m.progress.await(ctx, func() (bool, error) { return m.progress.ready(), nil }) != nil {
 		return
 	}
+	var running errgroup.Group
+	running.SetLimit(mendAtOnce)
+	defer func() { _ = running.Wait() }() // one has logged errors
 	for {
-		next := m.pass(ctx, time.Now())
+		next := m.pass(ctx, &running, time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -216,37 +231,39 @@ func (m *routeMender) run(ctx context.Context) {
 	}
 }
 
-// pass compares the routes of all Pods that are due, and returns when the next one is.
-func (m *routeMender) pass(ctx context.Context, now time.Time) (next time.Time) {
-	m.mu.Lock()
-	var todo []derive.Name
-	for k, turn := range m.due {
-		if !turn.at.After(now) {
-			todo = append(todo, k)
-		}
-	}
-	m.mu.Unlock()
-	slices.Sort(todo)
-	for _, k := range todo {
-		m.one(ctx, k)
-	}
+// pass begins to compare the routes of all Pods that are due, and returns when the next one is. The end of a comparison
+// leads to another pass.
+func (m *routeMender) pass(ctx context.Context, running *errgroup.Group, now time.Time) (next time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next = time.Now().Add(routesAgain)
-	for _, turn := range m.due {
-		if turn.at.Before(next) {
-			next = turn.at
+	next = now.Add(routesAgain)
+	for _, k := range slices.Sorted(maps.Keys(m.due)) {
+		turn := m.due[k]
+		switch {
+		case m.busy[k]:
+		case turn.at.After(now):
+			if turn.at.Before(next) {
+				next = turn.at
+			}
+		case running.TryGo(func() error {
+			m.one(ctx, k, turn)
+			return nil
+		}):
+			m.busy[k] = true
+			delete(m.due, k)
 		}
 	}
 	return next
 }
 
 // one compares the routes of a Pod. A change while it does so has them compared once more.
-func (m *routeMender) one(ctx context.Context, container derive.Name) {
-	m.mu.Lock()
-	turn := m.due[container]
-	delete(m.due, container)
-	m.mu.Unlock()
+func (m *routeMender) one(ctx context.Context, container derive.Name, turn routeTurn) {
+	defer func() {
+		m.mu.Lock()
+		delete(m.busy, container)
+		m.mu.Unlock()
+		m.look()
+	}()
 	gone := false
 	err := m.mend(ctx, string(container), func() (cni.PodRoutes, bool) {
 		p, ok := m.pods.Get(container)

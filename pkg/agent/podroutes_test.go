@@ -158,10 +158,11 @@ type mendRig struct {
 	guard sync.Mutex
 	calls []string // container, time since the beginning, and the network namespace
 	errs  map[string]error
+	slow  map[string]time.Duration // how long a comparison takes
 }
 
 func newMendRig(t *testing.T) *mendRig {
-	r := &mendRig{t: t, engine: derive.New(), errs: map[string]error{}}
+	r := &mendRig{t: t, engine: derive.New(), errs: map[string]error{}, slow: map[string]time.Duration{}}
 	r.wanted = derive.NewSource[derive.Name, cni.PodRoutes](r.engine, "wanted")
 	pods := derive.NewTable(r.engine, "pods",
 		func(k derive.Name, reader *derive.Reader) (cni.PodRoutes, []problem.Problem) {
@@ -170,8 +171,12 @@ func newMendRig(t *testing.T) *mendRig {
 		}, derive.KeysOf(r.wanted))
 	began := time.Now()
 	r.routeMender = &routeMender{pods: pods, progress: newProgress(), wake: make(chan struct{}, 1),
-		due: map[derive.Name]routeTurn{}, log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		due: map[derive.Name]routeTurn{}, busy: map[derive.Name]bool{}, log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		mend: func(_ context.Context, container string, wanted func() (cni.PodRoutes, bool)) error {
+			r.guard.Lock()
+			slow := r.slow[container]
+			r.guard.Unlock()
+			<-time.After(slow)
 			r.guard.Lock()
 			defer r.guard.Unlock()
 			p, ok := wanted()
@@ -218,6 +223,8 @@ func (r *mendRig) called(after time.Duration, want ...string) {
 	synctest.Wait()
 	r.guard.Lock()
 	defer r.guard.Unlock()
+	slices.Sort(r.calls) // Pods at the same time are in no order
+	slices.Sort(want)
 	if !slices.Equal(r.calls, want) {
 		r.t.Errorf("calls %q, want %q", r.calls, want)
 	}
@@ -268,6 +275,28 @@ func TestRouteMender(t *testing.T) {
 			if have := strings.Count(r.log.String(), "invalid argument"); have != 1 {
 				t.Errorf("the log is %s", &r.log)
 			}
+		}},
+		{"a Pod with many routes", func(_ *testing.T, r *mendRig) {
+			ready(r)
+			r.slow["c1"] = 20 * time.Second
+			r.set("c1", "ns1")
+			r.set("c2", "ns2")
+			r.called(time.Second, "c2 0s ns2")
+			r.set("c1", "ns4") // once more, after the present comparison
+			r.set("c2", "ns3")
+			r.called(time.Second, "c2 1s ns3")
+			r.called(time.Minute, "c1 20s ns4", "c1 40s ns4")
+		}},
+		{"more Pods than are compared at once", func(_ *testing.T, r *mendRig) {
+			ready(r)
+			for i := range mendAtOnce + 2 {
+				name := fmt.Sprint("c", i)
+				r.slow[name] = time.Second
+				r.wanted.Set(derive.Name(name), cni.PodRoutes{Netns: "ns"})
+			}
+			r.engine.Pass()
+			r.called(1500*time.Millisecond, "c0 1s ns", "c1 1s ns", "c2 1s ns", "c3 1s ns")
+			r.called(time.Minute, "c4 2s ns", "c5 2s ns")
 		}},
 		{"a request that runs", func(t *testing.T, r *mendRig) {
 			ready(r)
