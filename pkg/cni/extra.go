@@ -97,7 +97,8 @@ func (e extras) addAll(ctx context.Context, list []Extra, first sandbox, a Attac
 	}
 	missing, err := routes.mend()
 	if err == nil && len(missing) > 0 {
-		err = fmt.Errorf("interfaces %s are not there, or down", strings.Join(missing, ", "))
+		err = fmt.Errorf("interfaces %s are not there, are down, or are in a bridge or a VRF: the Pod has changed them: "+
+			"delete it, or take them out of the bridge or the VRF and set them up", strings.Join(missing, ", "))
 	}
 	if err != nil {
 		return made, types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: add its routes: %s", first.pod,
