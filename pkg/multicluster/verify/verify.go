@@ -284,7 +284,7 @@ func (r *run) packets(ctx context.Context) {
 	for from, o := range both(func(from int) outcome {
 		return timed(func() (string, error) {
 			var err error
-			if services[from], err = r.imported(ctx, from); err != nil {
+			if services[from], err = r.imported(ctx, from, versions(servers)); err != nil {
 				return "", err
 			}
 			for _, a := range services[from] {
@@ -498,17 +498,37 @@ func (r *run) wait(ctx context.Context, f func(context.Context) (bool, error)) e
 	return pods.Until(ctx, r.Limit, f)
 }
 
-// imported waits until one of the two clusters has imported the other's Service. It returns the Service's addresses in
-// the importing cluster.
-func (r *run) imported(ctx context.Context, at int) ([]netip.Addr, error) {
+// versions returns how many versions of IP the servers of both clusters have.
+func versions(servers [2][]netip.Addr) (n int) {
+	for _, a := range servers[0] {
+		if slices.ContainsFunc(servers[1], sameVersion(a)) {
+			n++
+		}
+	}
+	return n
+}
+
+// versionsWait is how long an imported Service may lack an address of a version of IP that both clusters have. Its
+// endpoints of one version arrive before the others.
+const versionsWait = 10 * time.Second
+
+// imported waits until one of the two clusters has imported the other's Service, and a short time until it has
+// addresses of so many versions of IP. It returns the Service's addresses in the importing cluster.
+func (r *run) imported(ctx context.Context, at, versions int) ([]netip.Addr, error) {
 	from := 1 - at
 	imported := &corev1.Service{ObjectMeta: r.meta(multicluster.ImportedPrefix + service(from))}
-	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
-		err := r.clusters[at].Client.Get(ctx, client.ObjectKeyFromObject(imported), imported)
-		return err == nil && imported.Spec.ClusterIP != "", client.IgnoreNotFound(err)
-	})
+	has := func(addresses int) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			err := r.clusters[at].Client.Get(ctx, client.ObjectKeyFromObject(imported), imported)
+			return err == nil && len(imported.Spec.ClusterIPs) >= addresses, client.IgnoreNotFound(err)
+		}
+	}
+	err := r.wait(ctx, has(1))
 	if err == nil {
-		return parsed(imported.Spec.ClusterIPs), nil
+		short, cancel := context.WithTimeout(ctx, versionsWait)
+		defer cancel()
+		_ = r.wait(short, has(versions)) // the cluster may serve Services of one version
+		return parsed(imported.Spec.ClusterIPs), ctx.Err()
 	}
 	if ctx.Err() != nil {
 		return nil, err
