@@ -48,6 +48,9 @@ const (
 // joined prints how long the join of two networks takes. The time begins with the request to the leader's API server,
 // and ends when a packet passes from a Pod of east to a Pod of west.
 func (b bench) joined(ctx context.Context) error {
+	if err := errors.Join(b.Pair(ctx, "node-2", "node-1"), b.PairSettled(ctx)); err != nil {
+		return err
+	}
 	if err := b.Apply(ctx, scenario.Leader, joinNetworks); err != nil {
 		return err
 	}
