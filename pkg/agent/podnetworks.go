@@ -375,9 +375,9 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 	return out, final
 }
 
-// overlapping returns an error for a Pod that requests two networks with overlapping ranges. An address would be in
-// both. One of the two is a separate network. The other one may also be a network that the first
-// interface reaches, since that interface has no routing table of its own.
+// overlapping returns an error for a Pod that requests two networks with overlapping ranges, since the Pod would route
+// an address to only one of them. One of the two is a separate network. The other one may also be a network that the
+// first interface reaches, since that interface has no routing table of its own.
 func (p *podNetworks) overlapping(namespace string, list []cni.Extra) error {
 	of := func(x cni.Extra, in netip.Prefix) (netip.Prefix, bool) {
 		for _, own := range x.Ranges {

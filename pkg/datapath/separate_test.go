@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -154,7 +153,8 @@ func TestSeparateRefusal(t *testing.T) {
 }
 
 // TestSeparatePolicies has a policy for a Pod in blue and not for the Pod with the same addresses in red. It allows
-// Pods with one label. In both networks a Pod of the other Node has the same address; only that in blue has the label.
+// Pods with one label. In both networks a Pod of the other Node has the same address. At first only the Pod in blue has
+// the label.
 func TestSeparatePolicies(t *testing.T) {
 	s := separateNodes()["east1"]
 	c := newSources(s)
@@ -293,20 +293,22 @@ func TestSeparateTraffic(t *testing.T) {
 	}
 	two.pods[2].serve(t, "udp", ":5999", "east2/pod3")
 	port := 31000
-	for _, r := range []struct{ name, network, to, blue, red string }{
-		{"to another Node", "tcp", "10.50.0.18:8080", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2"},
-		{"by IPv6", "tcp6", "[fd50::12]:8080", "east2/pod3 fd50::2", "east2/pod4 fd50::2"},
-		{"by UDP", "udp", "10.50.0.18:5353", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2"},
-		{"on one Node", "tcp", "10.50.0.3:8080", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
-		{"on one Node by UDP", "udp", "10.50.0.3:5353", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
-		{"in fragments", "udp", "10.50.0.3:5353 3000", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2"},
-		{"to a port that is open in blue", "udp", "10.50.0.18:5999", "east2/pod3 10.50.0.2", "connection refused"},
+	for _, r := range []struct {
+		name, network, to, blue, red string
+		size                         int // of each line
+	}{
+		{"to another Node", "tcp", "10.50.0.18:8080", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2", 1},
+		{"by IPv6", "tcp6", "[fd50::12]:8080", "east2/pod3 fd50::2", "east2/pod4 fd50::2", 1},
+		{"by UDP", "udp", "10.50.0.18:5353", "east2/pod3 10.50.0.2", "east2/pod4 10.50.0.2", 1},
+		{"on one Node", "tcp", "10.50.0.3:8080", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2", 1},
+		{"on one Node by UDP", "udp", "10.50.0.3:5353", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2", 1},
+		{"in fragments", "udp", "10.50.0.3:5353", "east1/pod6 10.50.0.2", "east1/pod7 10.50.0.2", large},
+		{"to a port that is open in blue", "udp", "10.50.0.18:5999", "east2/pod3 10.50.0.2", "connection refused", 1},
 	} {
 		port++
 		t.Run(r.name, func(t *testing.T) {
-			to, size, _ := strings.Cut(r.to, " ")
-			line := strings.Repeat("-", intOf(t, size)) + "\n"
-			blue, red := one.pods[2].talk(t, port, r.network, to), one.pods[3].talk(t, port, r.network, to)
+			line := strings.Repeat("-", r.size) + "\n"
+			blue, red := one.pods[2].talk(t, port, r.network, r.to), one.pods[3].talk(t, port, r.network, r.to)
 			for range 5 { // both are open
 				if have := blue(line); have != r.blue {
 					t.Fatalf("in blue %q answers, want %q", have, r.blue)
@@ -328,19 +330,6 @@ func TestSeparateTraffic(t *testing.T) {
 			t.Errorf("the switch tracks connections by zone: %v, want as many in zone %d as in all others", zones, zoneOfRed)
 		}
 	}
-}
-
-// intOf returns the number that a text is; 0 for an empty text.
-func intOf(t *testing.T, text string) int {
-	t.Helper()
-	if text == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 // talk connects from a port. The returned function sends a line through the connection, and returns the answer or the
