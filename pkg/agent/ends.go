@@ -463,7 +463,7 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 	if unnamed > 0 {
 		if ask(ctx, o.tables.engine, func() {
 			for i, c := range list {
-				if events[i].End == nil && o.tables.objects.networks.separate.knows(c.Zone) {
+				if events[i].End == nil && o.tables.objects.networks.separate.knows(c.Zone, c.Client.Addr()) {
 					events[i].End = o.ended(c, o.namedLate(c.Connection, c.at), c.Began)
 					events[i].End.Life.Late = true
 				}
@@ -486,7 +486,8 @@ func (o *observer) addEnds(ctx context.Context, now time.Time) {
 func (o *observer) namedLate(c ended.Connection, at time.Time) *record.Record {
 	r := datapath.ReportOfMark(c.Mark, firstHeaders(c), c.Asked)
 	if c.Zone != 0 {
-		v, _ := o.tables.tenants.VirtualNetworks.Get(o.tables.objects.networks.separate.inZone(c.Zone))
+		client := o.tables.objects.networks.separate.holder(c.Zone, c.Client.Addr())
+		v, _ := o.tables.tenants.VirtualNetworks.Get(client)
 		r.Network = v.Place.ID
 	}
 	return o.named(seenReport{r, at}).Connection

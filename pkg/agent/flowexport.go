@@ -146,7 +146,7 @@ func (o *observer) exportLiving(ctx context.Context, list []ended.Connection, no
 	}
 	_ = ask(ctx, o.tables.engine, func() { // if it fails, the next list names them
 		for _, c := range unnamed {
-			if !o.tables.objects.networks.separate.knows(c.Zone) {
+			if !o.tables.objects.networks.separate.knows(c.Zone, c.Client.Addr()) {
 				continue
 			}
 			o.ends.keep(&birth{Record: o.namedLate(c, now), key: keyOfEnd(c), late: true,

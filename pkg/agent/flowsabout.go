@@ -47,38 +47,35 @@ func objectOf(what, text string) (derive.Object, error) {
 	return derive.Object{Namespace: namespace, Name: name}, nil
 }
 
-// aboutPod finds the flows of a Pod's port, and the flows that name one of its addresses in its network.
+// aboutPod finds the flows of a Pod's port, and the flows that name one of its addresses in its zone.
 func (a *switchAnswers) aboutPod(_ *http.Request, text string) (func(flowsync.DumpedFlow) bool, error) {
 	o, err := objectOf("pod", text)
 	if err != nil {
 		return nil, err
 	}
 	owners := map[flow.Owner]bool{}
-	ips := map[derive.Object][]netip.Addr{} // by separate network; the zero value stands for all others
-	in := map[flow.Owner]derive.Object{}    // the separate networks of Pods
+	ips := map[uint16][]netip.Addr{} // by zone; 0 stands for all networks that are not separate
+	in := map[flow.Owner]uint16{}    // the zones of Pods
 	separate := a.tables.objects.networks.separate
 	for _, row := range a.tables.pods.rows.All() {
 		p := row.Value
-		var k derive.Object
-		if separate.zoneOf(p.Network) != 0 {
-			k = p.Network
-		}
-		in[datapath.PodOwner(p.Interface)] = k
+		zone := separate.zoneOf(p.Network)
+		in[datapath.PodOwner(p.Interface)] = zone
 		if p.Namespace == o.Namespace && p.Name == o.Name {
 			owners[datapath.PodOwner(p.Interface)] = true
-			ips[k] = append(ips[k], p.IPs...)
+			ips[zone] = append(ips[zone], p.IPs...)
 		}
 	}
 	if len(owners) == 0 {
 		return nil, fmt.Errorf("no Pod %s is on this Node: `tombolo get ports` lists this Node's Pods", text)
 	}
-	names := map[derive.Object]func(string) bool{}
-	for k, list := range ips {
-		names[k] = naming(list)
+	names := map[uint16]func(string) bool{}
+	for zone, list := range ips {
+		names[zone] = naming(list)
 	}
 	return func(d flowsync.DumpedFlow) bool {
 		id, zone := datapath.MatchedNetwork(d.Flow.Match)
-		named := names[cmp.Or(separate.inZone(zone), separate.numbered(id), in[d.Owner])]
+		named := names[cmp.Or(zone, separate.zoneOf(separate.numbered(id)), in[d.Owner])]
 		return owners[d.Owner] || named != nil && named(d.Flow.String())
 	}, nil
 }

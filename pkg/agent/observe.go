@@ -275,6 +275,9 @@ func (o *observer) named(r seenReport) record.Event {
 	separate := network != derive.Object{}
 	if separate {
 		out.Network = network.String()
+		if to.network != network && to.network != (derive.Object{}) {
+			out.ToNetwork = to.network.String()
+		}
 	}
 	out.From, out.To = o.endOf(from, r.SrcPort), o.endOf(to, r.DstPort)
 	var front service.Frontend
@@ -304,7 +307,7 @@ func (o *observer) named(r seenReport) record.Event {
 	return record.Event{Drop: out}
 }
 
-// endsOf returns the ends of a packet. Both are in the packet's network if that is a separate one.
+// endsOf returns the ends of a packet. Both are in the zone of the packet's network if that is a separate one.
 func (o *observer) endsOf(r seenReport) (from, to whyEnd) {
 	network := o.tables.objects.networks.separate.numbered(r.Network)
 	return o.why.addresses.endIn(network, r.Src), o.why.addresses.endIn(network, r.Dst)
@@ -368,7 +371,7 @@ func (o *observer) explain(r seenReport, out *record.Record, from, to whyEnd) {
 		c := policy.Connection{From: from.ip, To: to.ip, Protocol: corev1.Protocol(r.ProtocolName()), Port: r.DstPort,
 			Asked: r.Asked.Addr()}
 		if network := o.tables.objects.networks.separate.numbered(r.Network); network != (derive.Object{}) {
-			c.Networks = [2]derive.Object{network, network}
+			c.Networks = [2]derive.Object{policy.Ingress: cmp.Or(to.network, network), policy.Egress: network}
 		}
 		out.Policies = o.isolatedBy(direction, own, c)
 		out.Message = fmt.Sprintf("isolated for %s by %s; no rule allows", direction,

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,21 +27,23 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
 
-// addSeparate adds a separate VirtualNetwork with range 10.50.0.0/22. A Pod of this Node has address 10.50.0.2 there.
-// The addresses on node-2 belong to Pods that exist there.
-func (a *asked) addSeparate(name string, zone int32, here cni.Attachment, there map[string]string) {
+// addSeparate adds a separate VirtualNetwork with range 10.50.0.0/22, or 10.50.4.0/22 if base is "4". A Pod of this
+// Node has the address 10.50.0.2 or 10.50.4.2 there. The addresses on node-2 belong to Pods that exist there.
+func (a *asked) addSeparate(name, base string, zone int32, here cni.Attachment, there map[string]string) {
 	a.t.Helper()
 	v := &contrailv4.VirtualNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
-		UID: types.UID("uid of " + name)}}
+		UID: types.UID("uid of " + name), Labels: map[string]string{"zone": fmt.Sprint(zone)}}}
 	v.Spec.V4SubnetReference = &contrailv4.ResourceReference{Name: name}
 	lease := &tombolov1alpha1.SubnetLease{ObjectMeta: metav1.ObjectMeta{Name: "lease-" + name}}
 	lease.Spec = tombolov1alpha1.SubnetLeaseSpec{Zone: zone,
 		Subnet:         tombolov1alpha1.ObjectName{Namespace: "default", Name: name},
 		VirtualNetwork: tombolov1alpha1.ObjectName{Namespace: "default", Name: name},
-		CIDR:           "10.50.0.0/22", Gateway: "10.50.0.1",
-		Nodes: []tombolov1alpha1.NodeBlocks{
-			{Node: ownName, Claim: "x", CIDRs: []string{"10.50.0.0/28"}},
-			{Node: "node-2", Claim: "x", CIDRs: []string{"10.50.0.16/28", "10.50.2.16/28"}}}}
+		CIDR:           "10.50." + base + ".0/22", Gateway: "10.50." + base + ".1",
+		Nodes: []tombolov1alpha1.NodeBlocks{{Node: ownName, Claim: "x", CIDRs: []string{"10.50." + base + ".0/28"}},
+			{Node: "node-2", Claim: "x", CIDRs: []string{"10.50." + base + ".16/28"}}}}
+	if base == "0" {
+		lease.Spec.Nodes[1].CIDRs = append(lease.Spec.Nodes[1].CIDRs, "10.50.2.16/28")
+	}
 	n := tombolov1alpha1.NodeNetwork{Namespace: "default", Name: name}
 	for ip, pod := range there {
 		n.Addresses = append(n.Addresses, tombolov1alpha1.PodNetworkAddress{Address: ip, Pod: pod})
@@ -53,8 +56,8 @@ func (a *asked) addSeparate(name string, zone int32, here cni.Attachment, there 
 	a.world.others = append(a.world.others, v, lease)
 	a.settle()
 	here.IfName, here.PortName, here.VirtualNetwork = "eth1", here.PodName+"-eth1-a1b2c3", "default/"+name
-	here.MAC = "0a:58:0a:32:00:0" + string(rune('2'+zone))
-	here.IPs = []netip.Prefix{netip.MustParsePrefix("10.50.0.2/22")}
+	here.MAC = "0a:58:0a:32:0" + base + ":0" + string(rune('2'+zone))
+	here.IPs = []netip.Prefix{netip.MustParsePrefix("10.50." + base + ".2/22")}
 	a.world.pods[here.PortName] = here
 	a.ovs.Device(here.PortName)
 	ctx, cancel := context.WithTimeout(a.t.Context(), ovstest.Timeout())
@@ -72,11 +75,17 @@ func TestSeparateNetworks(t *testing.T) {
 	third := a.add("third")
 	a.world.objects["default/other"] = podIn("default", "other", "node-2", "10.11.2.10", nil)
 	a.addFurther() // db has 10.50.0.2 in blue, and far has 10.50.0.18
-	a.addSeparate("green", 1, a.web, map[string]string{"10.50.0.18": "other", "10.50.2.18": "other"})
-	a.addSeparate("gold", 2, third, nil)
+	a.addSeparate("green", "0", 1, a.web, map[string]string{"10.50.0.18": "other", "10.50.2.18": "other"})
+	a.addSeparate("gold", "0", 2, third, nil)
+	fourth := a.add("fourth")
+	a.addSeparate("silver", "4", 1, fourth, map[string]string{"10.50.4.18": "far"})
+	a.world.others = append(a.world.others, &contrailv4.VirtualNetworkRouter{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mesh"}, Spec: contrailv4.VirtualNetworkRouterSpec{
+			Type: contrailv4.TypeMesh, VirtualNetworkSelector: &metav1.LabelSelector{}}})
 	a.settle()
 	const tunnel = "to tombolo-tun0 192.168.78.102"
 	const both = "both Pods are in VirtualNetwork default/"
+	const joined = "VirtualNetwork default/%s and VirtualNetwork default/%s are joined"
 	for _, row := range []struct{ query, to, want, ends string }{
 		{"from=10.50.0.2&to=10.50.0.18&port=80", "default/far", "allowed at node-2: " + both + "blue", tunnel},
 		{"from=default/db@blue&to=10.50.0.18&port=80", "default/far", "allowed at node-2: " + both + "blue", tunnel},
@@ -94,6 +103,14 @@ func TestSeparateNetworks(t *testing.T) {
 			"denied, to: a packet to 10.50.0.2 in VirtualNetwork default/green does not go to default/third in " +
 				"VirtualNetwork default/gold, whose range other networks may have, too: `tombolo policy why` names the reason: " +
 				"VirtualNetwork default/green and VirtualNetwork default/gold are not joined", ""},
+		{"from=default/web@green&to=default/fourth@silver&port=80", "default/fourth",
+			"allowed, traced: " + fmt.Sprintf(joined, "green", "silver"), "to default/fourth"},
+		{"from=default/web@green&to=10.50.4.18&port=80", "default/far",
+			"allowed at node-2: " + fmt.Sprintf(joined, "green", "silver"), tunnel},
+		{"from=10.50.4.18&to=default/web@green&port=80", "default/web",
+			"allowed, traced: " + fmt.Sprintf(joined, "silver", "green"), "to default/web"},
+		{"from=default/third@gold&to=10.50.4.2&port=80", "", "denied, traced: Pod default/third is in", ""},
+		{"from=default/db@blue&to=default/fourth@silver&port=80", "default/fourth", "denied, to: a packet to 10.50.4.2", ""},
 		{"from=default/web@green&to=10.50.3.9&port=80", "", "denied, traced: Pod default/web is in VirtualNetwork", ""},
 	} {
 		t.Run(row.query, func(t *testing.T) {
@@ -154,8 +171,12 @@ func TestSeparateWithoutNumber(t *testing.T) {
 			return v, nil
 		}, derive.KeysOf(rows)))
 	named := func(name string) derive.Object { return derive.Object{Namespace: "a", Name: name} }
+	ip := netip.MustParseAddr("10.50.0.2")
 	row := func(name string, zone uint16, id tenant.ID) {
-		v := tenant.VirtualNetwork{Zone: zone}
+		v := tenant.VirtualNetwork{Zone: zone, Ranges: []netip.Prefix{netip.PrefixFrom(ip, 24)}}
+		if name == "gold" {
+			v.Ranges[0] = netip.MustParsePrefix("10.50.1.0/24")
+		}
 		if id != 0 {
 			v.Place = tenant.Place{Known: true, Network: tenant.VirtualName(named(name)), ID: id}
 		}
@@ -163,7 +184,6 @@ func TestSeparateWithoutNumber(t *testing.T) {
 		e.Pass()
 	}
 	rows.Loaded()
-	ip := netip.MustParseAddr("10.50.0.2")
 	p := newProgress()
 	for _, name := range []string{"shared", "green", "blue"} {
 		p.pods["port-"+name] = datapath.ServedPod{Served: true,
@@ -176,14 +196,14 @@ func TestSeparateWithoutNumber(t *testing.T) {
 	row("shared", 0, 3)
 	row("blue", 2, 4)
 	row("green", 1, 5)
-	if with(5) != "green" || with(4) != "blue" || with(3) != "shared" || !s.knows(1) {
+	if with(5) != "green" || with(4) != "blue" || with(3) != "shared" || !s.knows(1, ip) {
 		t.Errorf("the Pods are %s, %s and %s", with(5), with(4), with(3))
 	}
 	row("green", 1, 0) // deleted
-	if s.zoneOf(named("green")) != 1 || s.inZone(1) != named("green") || len(s.all()) != 2 {
-		t.Errorf("the deleted network has zone %d, and zone 1 is of %v", s.zoneOf(named("green")), s.inZone(1))
+	if s.zoneOf(named("green")) != 1 || s.holder(1, ip) != named("green") || len(s.all()) != 2 {
+		t.Errorf("the deleted network has zone %d, and its address is of %v", s.zoneOf(named("green")), s.holder(1, ip))
 	}
-	if s.numbered(5) != (derive.Object{}) || s.numbered(0) != (derive.Object{}) || s.knows(1) || !s.knows(2) {
+	if s.numbered(5) != (derive.Object{}) || s.numbered(0) != (derive.Object{}) || s.knows(1, ip) || !s.knows(2, ip) {
 		t.Error("the deleted network has a number")
 	}
 	for range 20 { // in the random order of a map
@@ -198,13 +218,17 @@ func TestSeparateWithoutNumber(t *testing.T) {
 		}
 	}
 	row("gold", 1, 6)
-	if s.inZone(1) != named("gold") || s.zoneOf(named("green")) != 1 {
-		t.Errorf("zone 1 of two networks is of %v, want the first one", s.inZone(1))
+	other := netip.MustParseAddr("10.50.1.2")
+	if s.holder(1, ip) != named("green") || s.holder(1, other) != named("gold") || s.holder(2, other).Name != "" {
+		t.Errorf("zone 1 has two networks: the addresses are of %v and %v", s.holder(1, ip), s.holder(1, other))
+	}
+	if !s.knows(1, other) || s.knows(1, ip) || with(6) != "green" {
+		t.Errorf("a network of zone 1 has a number: %t, the other one: %t", s.knows(1, other), s.knows(1, ip))
 	}
 	rows.Delete(named("gold"))
 	e.Pass()
-	if s.inZone(1) != named("green") || s.numbered(6) != (derive.Object{}) {
-		t.Errorf("zone 1 is of %v, want the network that is left", s.inZone(1))
+	if s.holder(1, other) != (derive.Object{}) || s.numbered(6) != (derive.Object{}) || s.knows(1, other) {
+		t.Errorf("the address of the deleted network is of %v", s.holder(1, other))
 	}
 }
 
@@ -280,14 +304,20 @@ func (a *asked) endsInZones(t *testing.T) {
 	var have []string
 	for _, c.Zone = range []uint16{0, 1, 2, 3} {
 		a.must(ask(t.Context(), a.agent.tables.engine, func() {
-			if !o.tables.objects.networks.separate.knows(c.Zone) {
+			if !o.tables.objects.networks.separate.knows(c.Zone, c.Client.Addr()) {
 				have = append(have, "no network")
 				return
 			}
 			have = append(have, o.namedLate(c, time.Now()).From.Pod)
 		}))
 	}
-	if want := []string{"db", "web", "third", "no network"}; !slices.Equal(have, want) {
+	c.Zone, c.Client = 1, netip.MustParseAddrPort("10.50.4.2:40000")
+	a.must(ask(t.Context(), a.agent.tables.engine, func() {
+		r := o.namedLate(c, time.Now())
+		have = append(have, r.From.Pod+" of "+r.Network+" to "+r.To.Pod+" of "+r.ToNetwork)
+	}))
+	want := []string{"db", "web", "third", "no network", "fourth of default/silver to other of default/green"}
+	if !slices.Equal(have, want) {
 		t.Errorf("the clients are %q, want %q", have, want)
 	}
 	zones := a.agent.connections.zones
@@ -306,7 +336,7 @@ func (a *asked) endsInZones(t *testing.T) {
 	zones.ready = func() bool { return true }
 	seen := uint64(0)
 	a.must(zones.pass(t.Context(), &seen))
-	if zones.served[1] != "default/green" || len(zones.served) != 1 || len(zones.left) > 0 || seen == 0 {
+	if len(zones.served[1]) != 2 || len(zones.served) != 1 || len(zones.left) > 0 || seen == 0 {
 		t.Errorf("zones %v have Pods, want 1; %v are left, and the session is %d", zones.served, zones.left, seen)
 	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -161,8 +162,8 @@ func (a *whyAddresses) gatewaysOf(node string) []netip.Addr {
 	return n.GatewayIPs
 }
 
-// endIn returns the owner of an address in a network. The addresses of a separate network belong to its Pods alone. For
-// other networks, and the zero value, all addresses are looked up.
+// endIn returns the owner of an address in a network. The addresses of a separate network belong to Pods of its zone
+// alone. For other networks, and the zero value, all addresses are looked up.
 func (a *whyAddresses) endIn(network derive.Object, ip netip.Addr) whyEnd {
 	if !a.isSeparate(network) {
 		return a.endAt(ip)
@@ -228,11 +229,13 @@ func (a *whyAddresses) endAt(ip netip.Addr) whyEnd {
 	return e
 }
 
-// further returns the Pod and the block that have an address in a VirtualNetwork. The zero value of network stands for
-// all networks that are not separate.
+// further returns the Pod and the block that have an address in the zone of a VirtualNetwork. The zero value of network
+// stands for all networks that are not separate.
 func (a *whyAddresses) further(network derive.Object, ip netip.Addr) (policy.Occupant, bool, policy.NodeBlock) {
 	v := a.tables.policies.Virtual
-	if a.isSeparate(network) {
+	separate := a.tables.objects.networks.separate
+	if zone := separate.zoneOf(network); zone != 0 {
+		network = cmp.Or(separate.holder(zone, ip), network)
 		who, occupied := v.PodIn(network, ip)
 		return who, occupied, v.BlockIn(network, ip)
 	}
@@ -240,14 +243,14 @@ func (a *whyAddresses) further(network derive.Object, ip netip.Addr) (policy.Occ
 	return who, occupied, v.BlockAt(ip)
 }
 
-// apart returns an error for ends in two networks of which one is separate. In the network of the first end, the
-// address of the second end may belong to another Pod. So no packet can be to the second end.
+// apart returns an error for ends in two zones. In the network of the first end, the address of the second end may
+// belong to another Pod. So no packet can be to the second end.
 func (a *whyAddresses) apart(from, to api.WhyEnd) error {
-	separate := func(e api.WhyEnd) bool {
+	zone := func(e api.WhyEnd) uint16 {
 		namespace, name, _ := strings.Cut(e.Network, "/")
-		return a.isSeparate(derive.Object{Namespace: namespace, Name: name})
+		return a.tables.objects.networks.separate.zoneOf(derive.Object{Namespace: namespace, Name: name})
 	}
-	if from.Network == "" || to.Network == "" || from.Network == to.Network || !separate(from) && !separate(to) {
+	if from.Network == "" || to.Network == "" || zone(from) == zone(to) {
 		return nil
 	}
 	return fmt.Errorf("to: a packet to %s in VirtualNetwork %s does not go to %s in VirtualNetwork %s, whose range other "+
@@ -255,7 +258,7 @@ func (a *whyAddresses) apart(from, to api.WhyEnd) error {
 }
 
 // furtherAt returns the further interface that has an address, which may be in a block without a known Pod. If the
-// network is separate, only addresses there are found, and otherwise only addresses of networks that are not separate.
+// network is separate, only addresses of its zone are found. Otherwise these of networks that are not separate are.
 func (a *whyAddresses) furtherAt(network derive.Object, ip netip.Addr) (e whyEnd, ok bool) {
 	if a.tables.tenants == nil {
 		return e, false

@@ -379,8 +379,8 @@ func (a *whyReader) inNetworks(q *whyQuestion) {
 	}
 }
 
-// inSeparate reads addresses once more, as addresses of a separate network. Pods elsewhere with the same address are
-// not the other end.
+// inSeparate reads addresses once more, as addresses in the zone of a separate network. Pods elsewhere with the same
+// address are not the other end.
 func (a *whyReader) inSeparate(network derive.Object, other whyEnds) {
 	for i, e := range other {
 		if !e.given {
@@ -410,15 +410,16 @@ func (a *whyReader) ambiguous(field string, ends whyEnds) error {
 	for _, network := range a.tables.objects.networks.separate.all() {
 		switch e, ok := a.addresses.furtherAt(network, e.ip); {
 		case ok && e.Kind == "Pod":
-			names = append(names, e.Name+"@"+network.Name)
+			names = append(names, e.Name+"@"+e.network.Name)
 		case ok:
-			names = append(names, "an unknown Pod in "+network.String())
+			names = append(names, "an unknown Pod in "+e.network.String())
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
 	slices.Sort(names)
+	names = slices.Compact(names) // each network of a zone finds it
 	list := strings.Join(names[:min(maxNamed, len(names))], ", ")
 	if len(names) > maxNamed {
 		list += " and others"

@@ -415,10 +415,10 @@ func (k *KnownConnections) localOf(port derive.Name, r *derive.Reader) (l local,
 // policySnapshot is the state that known connections are compared with.
 type policySnapshot struct {
 	in    *policy.Tables
-	rules map[uint32]bool          // numbers of rules, and the number for connections without a rule
-	of    map[applicable]bool      // numbers of rules that are applied to these Pods
-	pods  [2]map[zoneAddr]local    // by their addresses on first interfaces, and on further ones
-	zones map[uint16]derive.Object // separate networks
+	rules map[uint32]bool            // numbers of rules, and the number for connections without a rule
+	of    map[applicable]bool        // numbers of rules that are applied to these Pods
+	pods  [2]map[zoneAddr]local      // by their addresses on first interfaces, and on further ones
+	zones map[uint16][]derive.Object // separate networks by zone, where this Node has Pods
 	// placeOf returns the network of a VirtualNetwork, or of a Namespace.
 	placeOf func(derive.Object) tenant.Place
 }
@@ -438,7 +438,7 @@ type applicable struct {
 func (k *KnownConnections) snapshot() policySnapshot {
 	p := k.policies
 	s := policySnapshot{in: p.in, rules: map[uint32]bool{}, of: map[applicable]bool{},
-		pods: [2]map[zoneAddr]local{{}, {}}, zones: map[uint16]derive.Object{}}
+		pods: [2]map[zoneAddr]local{{}, {}}, zones: map[uint16][]derive.Object{}}
 	s.placeOf = func(network derive.Object) tenant.Place {
 		if k.places == nil {
 			return tenant.Place{}
@@ -462,11 +462,19 @@ func (k *KnownConnections) snapshot() policySnapshot {
 			s.pods[furtherIf(l.network)][zoneAddr{l.zone, ip}] = l
 		}
 		if l.zone != 0 {
-			s.zones[l.zone] = l.network
+			s.zones[l.zone] = nil
 		}
 		for d, n := range l.defaults {
 			s.rules[n] = true
 			s.of[applicable{subject{l.identity, policy.Direction(d)}, n}] = true
+		}
+	}
+	if k.places == nil || len(s.zones) == 0 {
+		return s
+	}
+	for _, row := range k.places.All() {
+		if list, here := s.zones[row.Value.Zone]; here {
+			s.zones[row.Value.Zone] = append(list, row.Key)
 		}
 	}
 	return s
@@ -485,8 +493,16 @@ func furtherIf(network derive.Object) int {
 // the other end is an address that it reaches there. If the client's own network is a VirtualNetwork, a connection to a
 // Service may leave this network.
 func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.Object) {
-	if c.zone != 0 { // no other network is joined with it
-		return [2]derive.Object{s.zones[c.zone], s.zones[c.zone]}
+	if c.zone != 0 {
+		for d, ip := range ends {
+			out[d] = s.inZone(c.zone, ip)
+		}
+		for d := range ends { // an address without a block is no address of the common networks
+			if out[d] == (derive.Object{}) {
+				out[d] = out[1-d]
+			}
+		}
+		return out
 	}
 	if c.first { // a client of another Node
 		out[policy.Egress] = s.in.Virtual.BlockAt(c.From).Network
@@ -518,6 +534,19 @@ func (s policySnapshot) networks(c tracked, ends [2]netip.Addr) (out [2]derive.O
 		}
 	}
 	return out
+}
+
+// inZone returns the separate network that has an address, of these in a zone.
+func (s policySnapshot) inZone(zone uint16, ip netip.Addr) derive.Object {
+	if pod, ok := s.pods[1][zoneAddr{zone, ip}]; ok {
+		return pod.network
+	}
+	for _, network := range s.zones[zone] {
+		if s.in.Virtual.BlockIn(network, ip).Node != "" {
+			return network
+		}
+	}
+	return derive.Object{}
 }
 
 // recheck determines whether and why a connection has to be judged again.

@@ -280,7 +280,7 @@ func TestSeparateTraffic(t *testing.T) {
 	if !ovstest.System() {
 		underlay.wholeChecksums(t, "hub")
 	}
-	states := separateNodes()
+	states := joinedNodes()
 	one := newNode(t, underlay, states["east1"], "east1", eastOne, "10.97.0.0/16")
 	two := newNode(t, underlay, states["east2"], "east2", eastTwo, "10.97.0.0/16")
 	for i, n := range []*realNode{one, two} {
@@ -329,6 +329,23 @@ func TestSeparateTraffic(t *testing.T) {
 		if zones[0] == 0 || zones[0] != zones[zoneOfRed] {
 			t.Errorf("the switch tracks connections by zone: %v, want as many in zone %d as in all others", zones, zoneOfRed)
 		}
+	}
+	for _, r := range []struct{ name, network, from, to, want string }{
+		{"to a joined network", "tcp", "pod4", "10.50.2.18:8080", "east2/pod8 10.50.0.2"},
+		{"to a joined network by IPv6", "tcp6", "pod4", "[fd50:2::12]:8080", "east2/pod8 fd50::2"},
+		{"to a joined network by UDP", "udp", "pod4", "10.50.2.18:5353", "east2/pod8 10.50.0.2"},
+		{"to a joined network on its Node", "tcp", "pod4", "10.50.2.2:8080", "east1/pod8 10.50.0.2"},
+		{"from a joined network", "tcp", "pod8", "10.50.0.18:8080", "east2/pod4 10.50.2.2"},
+	} {
+		port++
+		t.Run(r.name, func(t *testing.T) {
+			talk := one.pods[r.from[3]-'1'].talk(t, port, r.network, r.to)
+			for range 5 {
+				if have := talk("-\n"); have != r.want {
+					t.Fatalf("%q answers, want %q", have, r.want)
+				}
+			}
+		})
 	}
 }
 
@@ -405,4 +422,219 @@ func TestSeparateNetworkDeleted(t *testing.T) {
 func onPort(p oftest.Packet, port ofp.Port) oftest.Packet {
 	p.InPort = port
 	return p
+}
+
+// joinedNodes are separateNodes with a/green, which is in the zone of a/red and joined with it. Each Node has pod8 in
+// green.
+func joinedNodes() map[string]State {
+	states := separateNodes()
+	red, green := derive.Object{Namespace: "a", Name: "red"}, derive.Object{Namespace: "a", Name: "green"}
+	for node, s := range states {
+		s.Networks = maps.Clone(s.Networks)
+		r := s.Networks[red]
+		g := tenant.VirtualNetwork{Zone: zoneOfRed, Place: r.Place}
+		g.Place.Network.Name, g.Place.ID, g.Place.Joined = green.Name, 0x93ee, []tenant.ID{r.Place.ID}
+		r.Place.Joined = []tenant.ID{g.Place.ID}
+		pod := s.Pods[3]
+		pod.Name, pod.Interface, pod.Port, pod.MAC[5], pod.Network, pod.IPs = "pod8", "pod8", 8, 0x80, green, nil
+		for _, text := range []string{"10.50.2.%s/%d", "fd50:2::%s/%d"} {
+			at := func(host string, bits int) netip.Prefix { return rangeOf(fmt.Sprintf(text, host, bits)) }
+			cidr, size := at("0", 24), 32
+			if cidr.Addr().Is6() {
+				cidr, size = at("", 64), 128
+			}
+			l := tenant.LeaseFacts{Range: tenant.Range{CIDR: cidr, Gateway: cidr.Addr().Next()}}
+			from := cidr.Addr()
+			for _, name := range []string{"east1", "east2"} {
+				l.Nodes = append(l.Nodes, tenant.NodeBlocks{Node: name, Blocks: []netip.Prefix{netip.PrefixFrom(from, size-4)}})
+				if name == node {
+					pod.IPs = append(pod.IPs, from.Next().Next())
+				}
+				for range 16 {
+					from = from.Next()
+				}
+			}
+			g.Leases = append(g.Leases, l)
+		}
+		s.Networks[red], s.Networks[green] = r, g
+		s.Pods = append(slices.Clone(s.Pods), pod)
+		states[node] = s
+	}
+	return states
+}
+
+// TestSeparateJoins holds conversations between two separate networks of one zone that are joined. The network with the
+// addresses of one of them is not joined.
+func TestSeparateJoins(t *testing.T) {
+	for _, row := range []struct{ name, from, to, there, back string }{
+		{"to another Node", "east1 pod4", "10.50.2.18:80", "east1 east2 pod8: 10.50.0.2:40000 > 10.50.2.18:80",
+			"east2 east1 pod4: 10.50.2.18:80 > 10.50.0.2:40000"},
+		{"from another Node", "east2 pod8", "10.50.0.2:80", "east2 east1 pod4: 10.50.2.18:40000 > 10.50.0.2:80",
+			"east1 east2 pod8: 10.50.0.2:80 > 10.50.2.18:40000"},
+		{"by IPv6", "east1 pod4", "[fd50:2::12]:80", "east1 east2 pod8: [fd50::2]:40000 > [fd50:2::12]:80",
+			"east2 east1 pod4: [fd50:2::12]:80 > [fd50::2]:40000"},
+		{"on one Node", "east1 pod4", "10.50.2.2:80", "east1 pod8: 10.50.0.2:40000 > 10.50.2.2:80",
+			"east1 pod4: 10.50.2.2:80 > 10.50.0.2:40000"},
+		{"in another network", "east1 pod3", "10.50.0.18:80", "east1 east2 pod3: 10.50.0.2:40000 > 10.50.0.18:80",
+			"east2 east1 pod3: 10.50.0.18:80 > 10.50.0.2:40000"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := cableOf(t, joinedNodes())
+			for range 2 {
+				c.converse(row.from, row.there, row.back, c.request(row.from, row.to, oftest.TCP))
+			}
+		})
+	}
+	for _, to := range []string{"10.50.2.2:80", "10.50.2.18:80", "[fd50:2::12]:80"} {
+		c := cableOf(t, joinedNodes())
+		if w := c.send("east1 pod3", c.request("east1 pod3", to, oftest.TCP)); !strings.Contains(w.String(), "dropped") {
+			t.Errorf("from a network that is not joined to %s: %s", to, w)
+		}
+	}
+	// The join ends. No packet of a known connection passes.
+	c := cableOf(t, joinedNodes())
+	for _, node := range []string{"east1", "east2"} {
+		c.converse("east1 pod4", "east1 east2 pod8: 10.50.0.2:40000 > 10.50.2.18:80",
+			"east2 east1 pod4: 10.50.2.18:80 > 10.50.0.2:40000", c.request("east1 pod4", "10.50.2.18:80", oftest.TCP))
+		states := joinedNodes()
+		for k, v := range states[node].Networks {
+			v.Place.Joined = nil
+			states[node].Networks[k] = v
+		}
+		apart := cableOf(t, states)
+		apart.nodes[map[string]string{"east1": "east2", "east2": "east1"}[node]] =
+			c.nodes[map[string]string{"east1": "east2", "east2": "east1"}[node]]
+		p := c.request("east1 pod4", "10.50.2.18:80", oftest.TCP)
+		if w := apart.send("east1 pod4", p); !strings.Contains(w.String(), "dropped") {
+			t.Errorf("%s does not know the join any more: %s", node, w)
+		}
+	}
+}
+
+// TestSeparateJoinsLeak sends random packets of all Pods. They arrive in the network of their sender, and in the one
+// that is joined with it.
+func TestSeparateJoinsLeak(t *testing.T) {
+	states := joinedNodes()
+	group := func(p Pod) string {
+		if p.Port == 5 {
+			return "c"
+		}
+		return strings.ReplaceAll(p.Network.Name, "green", "red")
+	}
+	rnd := rand.New(rand.NewPCG(2, 31))
+	c := cableOf(t, states)
+	arrived := map[string]int{}
+	for range 3000 {
+		fromNode, toNode := []string{"east1", "east2"}[rnd.IntN(2)], []string{"east1", "east2"}[rnd.IntN(2)]
+		client, server := states[fromNode].Pods[rnd.IntN(8)], states[toNode].Pods[rnd.IntN(8)]
+		ip := server.IPs[rnd.IntN(2)]
+		end := fmt.Sprint(fromNode, " pod", client.Port)
+		p := c.request(end, netip.AddrPortFrom(ip, 80).String(), oftest.TCP)
+		p.SrcPort = uint16(rnd.IntN(4) + 40000)
+		w := c.send(end, p)
+		at := w.places[len(w.places)-1]
+		i := slices.IndexFunc(states[toNode].Pods, func(p Pod) bool { return fmt.Sprint("pod", p.Port) == at })
+		if i < 0 {
+			if group(client) == "red" && group(server) == "red" && client.Name != server.Name {
+				t.Fatalf("%s to %s: %s", end, ip, w)
+			}
+			continue // a host, or dropped
+		}
+		have := states[toNode].Pods[i]
+		arrived[client.Network.Name+" "+have.Network.Name]++
+		if group(have) != group(client) || !slices.Contains(have.IPs, ip) {
+			t.Fatalf("%s to %s: %s is in network %q, want %q", end, ip, at, group(have), group(client))
+		}
+	}
+	for _, pair := range []string{"red red", "red green", "green red", "blue blue"} {
+		if arrived[pair] < 30 {
+			t.Errorf("only %d packets arrive from %s", arrived[pair], pair)
+		}
+	}
+}
+
+// TestSeparateJoinsPolicies has a policy for a Pod in red, which allows the Pod with a label. That Pod is in green, and
+// the Pod in blue with the address of the server is no server.
+func TestSeparateJoinsPolicies(t *testing.T) {
+	s := joinedNodes()["east1"]
+	c := newSources(s)
+	for name, place := range s.Places {
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	c.policy.Namespaces.Set(derive.Object{Name: "a"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	for _, p := range s.Pods[2:4] {
+		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: p.Name},
+			policy.PodFacts{Labels: "app=server,in=" + p.Network.Name, Node: "east1", IPs: p.IPs})
+	}
+	blue, red := derive.Object{Namespace: "a", Name: "blue"}, derive.Object{Namespace: "a", Name: "red"}
+	green := derive.Object{Namespace: "a", Name: "green"}
+	for network, zone := range map[derive.Object]uint16{blue: 0, red: zoneOfRed, green: zoneOfRed} {
+		third := map[string]string{"green": "2"}[network.Name]
+		if third == "" {
+			third = "0"
+		}
+		c.policy.Blocks.Set(derive.Object{Name: network.Name}, []policy.NodeBlock{
+			{Node: "east1", Range: rangeOf("10.50." + third + ".0/28"), Network: network, Zone: zone},
+			{Node: "east2", Range: rangeOf("10.50." + third + ".16/28"), Network: network, Zone: zone}})
+	}
+	rule := []policy.RuleFacts{{Action: policy.Allow, AnyPort: true,
+		Peers: []policy.Selector{{Namespace: "a", Pods: "app=friend"}}}}
+	c.policy.Policies[policy.NetworkPolicy].Set(derive.Object{Namespace: "a", Name: "friends"}, policy.Facts{
+		Stage: policy.NetworkPolicies, AppliedTo: []policy.Selector{{Namespace: "a", Pods: "in=red"}},
+		Ingress: &policy.DirectionFacts{Rules: rule}, Egress: &policy.DirectionFacts{Rules: rule}})
+	pod := func(label string) {
+		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: "far"}, policy.PodFacts{Labels: "app=" + label, Node: "east2"})
+		c.policy.Further.Set(derive.Object{Name: "east2"}, []policy.FurtherAddress{
+			{IP: addrOf("10.50.2.18"), Pod: derive.Object{Namespace: "a", Name: "far"}, Network: green}})
+		c.engine.Pass()
+	}
+	passes := func() (in, out bool) {
+		id := s.Networks[green].Place.ID
+		for i, p := range []oftest.Packet{
+			{InPort: tunnelPort, EthSrc: gwMAC, EthDst: MACOf(id), IPSrc: addrOf("10.50.2.18"), IPDst: addrOf("10.50.0.2"),
+				Proto: oftest.TCP, SrcPort: 40000, DstPort: 80, TunSrc: eastTwo, TunDst: eastOne},
+			{InPort: s.Pods[3].Port, EthSrc: s.Pods[3].MAC, EthDst: gwMAC, IPSrc: addrOf("10.50.0.2"),
+				IPDst: addrOf("10.50.2.18"), Proto: oftest.TCP, SrcPort: 40001, DstPort: 80},
+		} {
+			sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*[]*bool{&in, &out}[i] = len(sw.Send(p).Outputs) == 1
+		}
+		return in, out
+	}
+	rechecks := func(from, to string, zone uint16) (out []string) {
+		known := tracked{Connection: policy.Connection{From: addrOf(from), To: addrOf(to), Protocol: corev1.ProtocolTCP,
+			Port: 80}, zone: zone}
+		snapshot := c.tables.Policies.Known.snapshot()
+		for _, network := range snapshot.networks(known, [2]netip.Addr{known.To, known.From}) {
+			out = append(out, network.Name)
+		}
+		snapshot.recheck(known, func(r Recheck) { out = append(out, r.String()) })
+		return out
+	}
+	pod("friend")
+	if in, out := passes(); !in || !out {
+		t.Errorf("the friend in green: to red %t, from red %t", in, out)
+	}
+	for _, row := range []struct {
+		from, to string
+		zone     uint16
+		want     []string
+	}{
+		{"10.50.2.18", "10.50.0.2", zoneOfRed, []string{"red", "green", "ingress not-judged 10.50.0.2 in zone 17"}},
+		{"10.50.0.2", "10.50.2.18", zoneOfRed, []string{"green", "red", "egress not-judged 10.50.0.2 in zone 17"}},
+		{"10.50.0.18", "10.50.0.2", 0, []string{"blue", "blue"}},
+		{"10.50.9.9", "10.50.0.2", zoneOfRed, []string{"red", "red", "ingress not-judged 10.50.0.2 in zone 17"}},
+	} {
+		if have := rechecks(row.from, row.to, row.zone); !slices.Equal(have, row.want) {
+			t.Errorf("the connection from %s to %s in zone %d: %q, want %q", row.from, row.to, row.zone, have, row.want)
+		}
+	}
+	pod("other")
+	if in, out := passes(); in || out {
+		t.Errorf("the other Pod in green: to red %t, from red %t", in, out)
+	}
 }

@@ -26,9 +26,9 @@ import (
 // host's own packets are delivered, as for an isolated Namespace. It has Services (ownTables). No other packet of the
 // default network goes to the address: the host would send it back.
 //
-// A separate network has addresses that other networks may have, too (tenant.VirtualNetwork.Zone). It is joined with no
-// network. Its packets carry the number of its zone of connection tracking in a register, from the Pod's port or from
-// the tunnel. All other flows about its addresses match the network anyway.
+// A separate network has addresses that other networks may have, too (tenant.VirtualNetwork.Zone). Its packets carry
+// the number of its zone of connection tracking in a register, from the Pod's port or from the tunnel. It is joined
+// only with networks of this zone. All other flows about its addresses match the network anyway.
 //
 // A Node has the flows of a VirtualNetwork while a Pod of it is in the network, or in one that is joined with it. A
 // Gateway has the blocks of these that are joined with networks of other clusters (virtualclusters.go).

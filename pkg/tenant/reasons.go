@@ -122,9 +122,10 @@ var (
 	reasonSeparateNetwork = reasons.New(reasons.Row{
 		Name: "SeparateNetwork", Objects: "VirtualNetwork, VirtualNetworkRouter",
 		Shown: reasons.Problem, Level: reasons.Warning,
-		Cause: "The addresses of the VirtualNetwork may also exist in other networks. It is joined with no network, and no " +
-			"first interface is in it.",
-		Remedy: "Create it again with a Subnet whose range no other Subnet overlaps.",
+		Cause: "The addresses of the VirtualNetwork may also exist in other networks. It is joined only with networks of " +
+			"its zone (column ZONE of SubnetLeases), and no first interface is in it.",
+		Remedy: "Delete the Pods in one of two networks that a router should join, or create the network again with a " +
+			"Subnet whose range no other Subnet overlaps.",
 	})
 
 	reasonSystemNamespace = reasons.New(reasons.Row{

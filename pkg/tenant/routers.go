@@ -320,23 +320,7 @@ func (t *routerTables) selectNetworks(key derive.Object, at site, f RouterFacts,
 			out.Networks = append(out.Networks, VirtualName(k))
 		}
 	}
-	first = t.selectDefault(key, at, f, out, r, ps)
-	t.leaveOut(out, r, ps)
-	return first
-}
-
-// leaveOut removes separate networks from a router. A router joins no such network.
-func (t *routerTables) leaveOut(out *Router, r *derive.Reader, ps *problem.List) {
-	out.Networks = slices.DeleteFunc(out.Networks, func(name Name) bool {
-		k := derive.Object{Namespace: name.Namespace, Name: name.Name}
-		if name.Door != doorVirtual || t.virtual.zoneOf(k, r) == 0 {
-			return false
-		}
-		ps.Add(out.Object, "spec.virtualNetworkSelector", reasonSeparateNetwork, "VirtualNetwork "+k.String()+
-			" is not joined: "+separateWords(t.virtual.zoneOf(k, r))+": create it again with a Subnet whose range no other "+
-			"Subnet overlaps")
-		return true
-	})
+	return t.selectDefault(key, at, f, out, r, ps)
 }
 
 // selectDefault adds the network of the Namespace, which contains the first interfaces of its Pods, if a router selects

@@ -3,7 +3,6 @@ package tenant
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -15,11 +14,13 @@ import (
 )
 
 // Addresses of most networks are unique in the cluster, and share one zone of connection tracking. A VirtualNetwork
-// whose Subnet overlaps an earlier one is a separate network: it has a zone that no other network has. It is joined
-// with no network, since the other networks may have its addresses, too. The leases of a network have its zone, so it
-// stays separate until its last Pod is gone.
+// whose Subnet overlaps an earlier one is a separate network: it has another zone. Networks share a zone only if they
+// have no common address. Only networks of one zone are joined. The leases of a network have its zone, so it stays
+// separate until its last Pod is gone.
+//
+// Networks that routers join need one zone. So they are a group, which is placed as a whole (groups.go).
 
-// separateWords explains why a network with a zone is not joined.
+// separateWords explains why a network with a zone does not have something.
 func separateWords(zone uint16) string {
 	return fmt.Sprintf("its addresses may also exist in other networks (its SubnetLease has zone %d)", zone)
 }
@@ -28,7 +29,7 @@ func separateWords(zone uint16) string {
 type conflicts struct {
 	// Refused are the Subnets that give no addresses.
 	Refused map[derive.Object]refusal
-	// Zones are the zones of VirtualNetworks that become separate. They have no leases yet.
+	// Zones are new zones of VirtualNetworks without Pods. Their leases have no zone or another one.
 	Zones map[derive.Object]uint16
 }
 
@@ -50,12 +51,15 @@ type judge struct {
 	there map[types.UID]bool
 	// reserved are ranges that no Subnet may meet.
 	reserved Ranges
-	// taken are ranges of networks that are not separate.
-	taken Ranges
-	// owners are networks by zone.
-	owners map[uint16]derive.Object
-	// separate are the networks that become separate.
-	separate []claimant
+	// spaces are the ranges of the networks in each zone.
+	spaces map[uint16]Ranges
+	// of has the Subnets of VirtualNetworks that give addresses, or would in another zone.
+	of map[derive.Object][]subnetRow
+	// meets has the owners of ranges that a Subnet meets in the zone of its network. The network needs another zone.
+	meets map[derive.Object]string
+	// homeless are the networks with such Subnets, in the order of their claims.
+	homeless []derive.Object
+	groups   map[Name]*group
 }
 
 // claimant is a VirtualNetwork with Subnets that have no leases.
@@ -68,11 +72,12 @@ type claimant struct {
 // overlap reserved ranges, or that are not in an allowed one. If two Subnets overlap, one with a lease has precedence,
 // since Pods may have its addresses; otherwise the older one has. A lease whose Subnet was deleted has precedence, too,
 // until the last Pod with such an address is gone. The VirtualNetwork of the other Subnet becomes separate, unless both
-// are of one network. Separate networks, and Subnets without a network and a lease, take no range from others.
+// are of one network. Subnets without a network and a lease take no range from others.
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
-	j := &judge{subnetTables: t, r: r, allowed: t.allowed(r), there: map[types.UID]bool{},
-		owners: map[uint16]derive.Object{}, out: conflicts{map[derive.Object]refusal{}, map[derive.Object]uint16{}}}
-	var reserved, gone []Reserved
+	j := &judge{subnetTables: t, r: r, allowed: t.allowed(r), there: map[types.UID]bool{}, spaces: map[uint16]Ranges{},
+		of: map[derive.Object][]subnetRow{}, meets: map[derive.Object]string{}, groups: map[Name]*group{},
+		out: conflicts{map[derive.Object]refusal{}, map[derive.Object]uint16{}}}
+	var reserved []Reserved
 	for _, table := range t.Reserved {
 		for _, row := range derive.All(r, table) {
 			reserved = append(reserved, row.Value...)
@@ -82,22 +87,17 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 	rows := slices.DeleteFunc(slices.Clone(derive.All(r, t.Subnets)), func(s subnetRow) bool {
 		return t.inCopy(s.Key.Namespace, r)
 	})
-	leases := map[types.UID]LeaseFacts{}
 	for _, row := range rows {
 		j.there[row.Value.UID] = true
 	}
+	leases := map[types.UID]LeaseFacts{}
 	for _, row := range derive.All(r, t.Leases) {
 		uid, l := types.UID(row.Key.Name), row.Value
 		leases[uid] = l
-		if l.Zone != 0 {
-			if owner, ok := j.owners[l.Zone]; !ok || l.Network.Compare(owner) < 0 {
-				j.owners[l.Zone] = l.Network
-			}
-		} else if !j.there[uid] {
-			gone = append(gone, Reserved{l.Range.CIDR, deletedWords(l)})
+		if !j.there[uid] {
+			j.add(l.Zone, Reserved{l.Range.CIDR, deletedWords(l)})
 		}
 	}
-	j.taken = NewRanges(gone)
 	slices.SortStableFunc(rows, func(a, b subnetRow) int {
 		return cmp.Or(cmp.Compare(a.Value.Created, b.Value.Created), cmp.Compare(a.Value.UID, b.Value.UID))
 	})
@@ -112,12 +112,21 @@ func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, 
 	for _, c := range j.claimants(fresh) {
 		j.claim(c)
 	}
-	j.assign()
+	j.place()
 	return j.out, nil
 }
 
 func deletedWords(l LeaseFacts) string {
 	return "Pods of VirtualNetwork " + l.Network.String() + ", whose Subnet was deleted"
+}
+
+func subnetWords(k derive.Object) string { return "Subnet " + k.String() }
+
+// add adds a range to a zone.
+func (j *judge) add(zone uint16, one Reserved) {
+	g := j.spaces[zone]
+	g.Add(one)
+	j.spaces[zone] = g
 }
 
 // refuses refuses a Subnet that meets a reserved range, or that is in no allowed one.
@@ -144,31 +153,24 @@ func (j *judge) overlap(row subnetRow, other, cause, remedy string) {
 		" overlaps " + other + ", so no Pod gets an address of it" + cause + ": " + remedy}
 }
 
-// leased decides about a Subnet with a lease, which has the zone of the network. If the leases of two networks have one
-// zone, only one of the two networks is served. Such leases exist if a write has overtaken the event of another one.
+// leased decides about a Subnet with a lease, which has the zone of the network. Leases in one zone overlap if a write
+// has overtaken the event of another one.
 func (j *judge) leased(row subnetRow, l LeaseFacts) {
-	if !row.Value.Range.CIDR.IsValid() {
+	own := row.Value.Range.CIDR
+	if !own.IsValid() {
 		return
 	}
-	owner := j.owners[l.Zone]
-	switch refused := j.refuses(row); {
-	case refused:
+	switch other, meets := j.spaces[l.Zone].Meets(own); {
+	case j.refuses(row):
+	case !meets:
+		j.of[l.Network] = append(j.of[l.Network], row)
 	case l.Zone == 0:
-		if other, ok := j.taken.Meets(row.Value.Range.CIDR); ok {
-			j.overlap(row, other, "", anotherSubnet)
-		}
-	case owner != l.Network:
-		j.sameZone(row, l.Zone, owner)
+		j.overlap(row, other, "", anotherSubnet)
+	default:
+		j.overlap(row, fmt.Sprintf("%s (both have zone %d)", other, l.Zone), "",
+			"delete the Pods in its VirtualNetwork, and it gets another zone")
 	}
-	if l.Zone == 0 {
-		j.taken.Add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
-	}
-}
-
-// sameZone refuses a Subnet of a network whose zone another network has.
-func (j *judge) sameZone(row subnetRow, zone uint16, owner derive.Object) {
-	j.out.Refused[row.Key] = refusal{reasonOverlap, fmt.Sprintf(" has zone %d in its lease, which VirtualNetwork %s has, "+
-		"too, so no Pod gets an address of it: delete the Pods in its VirtualNetwork, and it gets another zone", zone, owner)}
+	j.add(l.Zone, Reserved{own, subnetWords(row.Key)})
 }
 
 // claimants groups Subnets by their VirtualNetworks. Each VirtualNetwork is at the place of its first Subnet. It leaves
@@ -197,40 +199,44 @@ func (j *judge) claimants(rows []subnetRow) (out []claimant) {
 // claim decides about the Subnets of a VirtualNetwork that have no leases. Pods do not have addresses of them. A range
 // of an earlier Subnet of the network does not make it separate.
 func (j *judge) claim(c claimant) {
-	zone := j.tables.virtual.zoneOf(c.network, j.r)
-	if owner := j.owners[zone]; zone != 0 && owner != c.network {
-		for _, row := range c.subnets {
-			j.sameZone(row, zone, owner)
+	zone, pinned := j.pinned(c.network)
+	if !pinned {
+		zone = j.tables.virtual.zoneOf(c.network, j.r)
+	}
+	needs := false
+	for _, row := range c.subnets {
+		if j.meetsOwn(c.network, row) {
+			continue
+		}
+		other, meets := j.spaces[zone].Meets(row.Value.Range.CIDR)
+		if meets && pinned {
+			j.overlap(row, other, ", since "+podsWords(c.network, zone), anotherSubnet)
+			continue
+		}
+		if j.of[c.network] = append(j.of[c.network], row); meets {
+			j.meets[row.Key], needs = other, true
+		}
+	}
+	if needs { // its other Subnets move with it, or stay if it is refused
+		j.homeless = append(j.homeless, c.network)
+		if g := j.groupOf(c.network); g.why != "" {
+			j.refuse(c.network, g.why, g.remedy)
 		}
 		return
 	}
-	c.subnets = slices.DeleteFunc(c.subnets, func(row subnetRow) bool { return j.meetsOwn(c.network, row) })
-	if zone != 0 {
-		return
-	}
-	var meets []subnetRow
-	others := map[derive.Object]string{}
 	for _, row := range c.subnets {
-		if other, ok := j.taken.Meets(row.Value.Range.CIDR); ok {
-			meets = append(meets, row)
-			others[row.Key] = other
+		if _, refused := j.out.Refused[row.Key]; !refused {
+			j.add(zone, Reserved{row.Value.Range.CIDR, subnetWords(row.Key)})
 		}
 	}
-	if len(meets) > 0 {
-		cause, remedy := j.shares(c.network)
-		if cause == "" {
-			j.separate = append(j.separate, c)
-			return
-		}
-		for _, row := range meets {
-			j.overlap(row, others[row.Key], cause, remedy)
-		}
+}
+
+// podsWords explains why a network with Pods stays in its zone.
+func podsWords(network derive.Object, zone uint16) string {
+	if zone == 0 {
+		return "Pods of VirtualNetwork " + network.String() + " may have addresses that are unique in the cluster"
 	}
-	for _, row := range c.subnets {
-		if _, ok := others[row.Key]; !ok {
-			j.taken.Add(Reserved{row.Value.Range.CIDR, "Subnet " + row.Key.String()})
-		}
-	}
+	return fmt.Sprintf("Pods of VirtualNetwork %s have connections in zone %d", network, zone)
 }
 
 // meetsOwn refuses a Subnet that overlaps a lease of an earlier Subnet of its network. Two Pods of one network have no
@@ -252,53 +258,13 @@ func (j *judge) meetsOwn(network derive.Object, row subnetRow) bool {
 	return false
 }
 
-// shares returns the cause why a VirtualNetwork cannot become separate, and the remedy. The cause is empty if it can. A
-// lease without blocks is no cause, since no Pod has an address of it: it is replaced by one with the zone.
-func (j *judge) shares(network derive.Object) (cause, remedy string) {
-	name := VirtualName(network)
-	object := "VirtualNetwork " + network.String()
-	n, _ := derive.Get(j.r, j.tables.Networks, name)
-	f, _ := derive.Get(j.r, j.Networks, network)
-	joined, _ := derive.Get(j.r, j.tables.Joined, name)
-	leases := j.tables.virtual.leasesOf(network, j.r)
-	switch {
-	case slices.ContainsFunc(leases, func(l LeaseFacts) bool { return l.Zone == 0 && len(l.Nodes) > 0 }):
-		return ", since Pods of " + object + " may have addresses that are unique in the cluster", anotherSubnet
-	case len(joined)+len(n.Joins)+len(n.Clusters) > 0:
-		return ", since " + object + " is joined with other networks", "remove it from the VirtualNetworkRouters, or " +
-			anotherSubnet
-	case f.Own:
-		return ", since " + object + " has spec.podNetwork", "set spec.podNetwork to false, or " + anotherSubnet
-	}
-	return "", ""
-}
-
-// assign gives zones to the networks that become separate. A network starts with a hash of its name, so it seldom
-// depends on other networks. Zones in leases stay.
-func (j *judge) assign() {
-	slices.SortFunc(j.separate, func(a, b claimant) int { return a.network.Compare(b.network) })
-	for _, c := range j.separate {
-		zone := firstZone(c.network)
-		for range MaxZone {
-			if _, used := j.owners[zone]; !used {
-				break
-			}
-			zone = zone%MaxZone + 1
-		}
-		if _, used := j.owners[zone]; !used {
-			j.owners[zone], j.out.Zones[c.network] = c.network, zone
-			continue
-		}
-		for _, row := range c.subnets {
-			j.out.Refused[row.Key] = refusal{reasonOverlap, fmt.Sprintf(" is in a network whose ranges overlap others, and all "+
-				"%d zones are taken, so no Pod gets an address of it: %s", MaxZone, anotherSubnet)}
+// pinned returns the zone of the leases with blocks. Pods may have their addresses, and connections in the zone. It
+// returns false if the network has no such lease.
+func (j *judge) pinned(network derive.Object) (zone uint16, ok bool) {
+	for _, l := range j.tables.virtual.leasesOf(network, j.r) {
+		if len(l.Nodes) > 0 {
+			zone, ok = max(zone, l.Zone), true
 		}
 	}
-}
-
-// firstZone returns the zone that a network requests.
-func firstZone(network derive.Object) uint16 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(network.String()))
-	return uint16(h.Sum32()%MaxZone) + 1
+	return zone, ok
 }

@@ -333,7 +333,7 @@ func (t *subnetTables) subnet(k derive.Object, r *derive.Reader) (Subnet, []prob
 	}
 	if network, ok := t.networkOf(k, f, r); ok {
 		out.Network = network
-		out.Zone = cmp.Or(t.tables.virtual.zoneOf(network, r), found.Zones[network])
+		out.Zone = cmp.Or(found.Zones[network], t.tables.virtual.zoneOf(network, r))
 	}
 	out.Problems = ps
 	return out, ps

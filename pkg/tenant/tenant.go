@@ -324,8 +324,15 @@ func (k Kind) meets(o Kind) bool {
 	return k == Mesh && o == Mesh || k == Hub && o == Spoke || k == Spoke && o == Hub
 }
 
-// joined returns the networks that a network is joined with.
-func (t *Tables) joined(name Name, r *derive.Reader) (out []Name, _ []problem.Problem) {
+// joined returns the networks that a network is joined with: the wanted ones in its zone of connection tracking. In
+// another zone, another network may have its addresses.
+func (t *Tables) joined(name Name, r *derive.Reader) ([]Name, []problem.Problem) {
+	zone := t.zoneOf(name, r)
+	return slices.DeleteFunc(t.wanted(name, r), func(o Name) bool { return t.zoneOf(o, r) != zone }), nil
+}
+
+// wanted returns the networks that routers join a network with, in any zone, sorted.
+func (t *Tables) wanted(name Name, r *derive.Reader) (out []Name) {
 	for _, row := range derive.List(r, t.byNetwork, name) {
 		if row.Value.Kind == Mesh {
 			out = append(out, row.Value.Networks...)
@@ -342,7 +349,7 @@ func (t *Tables) joined(name Name, r *derive.Reader) (out []Name, _ []problem.Pr
 	return slices.DeleteFunc(out, func(o Name) bool {
 		_, there := derive.Get(r, t.Networks, o)
 		return o == name || !there
-	}), nil
+	})
 }
 
 // imports returns the problems of a router: those from its front door, and imports without an effect.
@@ -364,6 +371,7 @@ func (t *Tables) imports(name Name, r *derive.Reader) ([]problem.Problem, []prob
 		}
 	}
 	ps := problem.List(slices.Clone(router.Problems))
+	t.apartByZone(name, router, r, &ps)
 	for _, p := range []struct {
 		names         []string
 		reason        reasons.Reason

@@ -124,8 +124,7 @@ type LeaseFacts struct {
 	Range           Range
 	Ending          bool         // no further Pod gets an address
 	Nodes           []NodeBlocks // in the order of their names
-	// Zone is the zone of connection tracking that only the network uses. 0 means that its addresses are unique in the
-	// cluster.
+	// Zone is the zone of connection tracking of a separate network. 0 means that its addresses are unique in the cluster.
 	Zone uint16
 	// ResourceVersion is the version of the object.
 	ResourceVersion string
@@ -165,7 +164,7 @@ func LeaseFactsOf(l *tombolov1alpha1.SubnetLease) LeaseFacts {
 }
 
 // VirtualNetwork is a network with addresses of Subnets, from its objects. If a separate network is deleted, it has
-// only its Zone, until its last lease ends.
+// only its Zone and Ranges, until its last lease ends.
 type VirtualNetwork struct {
 	Place Place
 	// Subnets are the names of its Subnets for IPv4 and IPv6.
@@ -177,10 +176,12 @@ type VirtualNetwork struct {
 	Joined, Far []netip.Prefix
 	// Own is set if it may be the network of first interfaces.
 	Own bool
-	// Zone is the zone of connection tracking that only this network uses. Its addresses may also exist in other networks,
-	// so it is joined with no network, and no first interfaces are in it. 0 means that its addresses are unique in the
-	// cluster.
+	// Zone is the zone of connection tracking of a separate network. Its addresses may also exist in networks of other
+	// zones. So it is joined only with networks of its zone, and no first interfaces are in it. 0 means that its addresses
+	// are unique in the cluster.
 	Zone uint16
+	// Ranges are the ranges of all leases of a separate network. No other network of its zone has an address of them.
+	Ranges []netip.Prefix
 }
 
 // virtualTables make the networks of VirtualNetworks.
@@ -190,7 +191,8 @@ type virtualTables struct {
 	inSpace *derive.Index[derive.Name, derive.Object, VirtualNetworkFacts]
 	leased  *derive.Index[derive.Object, derive.Object, LeaseFacts] // leases by VirtualNetwork; nil without leases
 	// zones are the zones of the VirtualNetworks with leases; nil without leases.
-	zones *derive.Table[derive.Object, uint16]
+	zones    *derive.Table[derive.Object, uint16]
+	separate *derive.Index[derive.Name, derive.Object, uint16] // zones that are not 0, by Namespace
 	// imported are imports by VirtualNetwork.
 	imported *derive.Index[derive.Object, derive.Object, ClusterSetFacts]
 }
@@ -230,6 +232,12 @@ func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name
 				}
 				return zone, nil
 			}, derive.KeysOfIndex(t.leased))
+		t.separate = derive.NewIndex(t.zones, "separate network", func(k derive.Object, zone uint16) []derive.Name {
+			if zone == 0 {
+				return nil
+			}
+			return []derive.Name{derive.Name(k.Namespace)}
+		})
 	}
 	t.imported = derive.NewIndex(o.Imports, "virtual network", func(_ derive.Object, f ClusterSetFacts) []derive.Object {
 		if f.Namespace.Name == "" || f.VirtualNetwork.Name == "" {
@@ -290,16 +298,28 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			name := VirtualName(k)
 			n, ok := derive.Get(r, tables.Networks, name)
 			if !ok { // its Pods may still have addresses that other networks have, too
-				return VirtualNetwork{Zone: t.zoneOf(k, r)}, nil
+				zone, ranges := t.zoneAndRanges(k, r)
+				return VirtualNetwork{Zone: zone, Ranges: ranges}, nil
 			}
 			f, _ := derive.Get(r, t.Networks, k)
-			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r),
-				Zone: t.zoneOf(k, r)}
+			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r)}
+			out.Zone, out.Ranges = t.zoneAndRanges(k, r)
 			out.Own = f.Own && out.Zone == 0
 			tables.join(&out.Place, n, r)
 			out.Joined, out.Far = tables.JoinedRanges(name, r)
 			return out, nil
 		}, derive.KeysOf(t.Networks), derive.KeysOfIndex(t.leased))
+}
+
+// zoneAndRanges returns the zone and the ranges of a separate network, and zero values for other networks.
+func (t *virtualTables) zoneAndRanges(k derive.Object, r *derive.Reader) (zone uint16, ranges []netip.Prefix) {
+	if zone = t.zoneOf(k, r); zone == 0 {
+		return 0, nil
+	}
+	for _, l := range t.leasesOf(k, r) {
+		ranges = append(ranges, l.Range.CIDR)
+	}
+	return zone, ranges
 }
 
 // zoneOf returns the zone of a separate network, and 0 for other networks.

@@ -480,7 +480,7 @@ func TestDeletedSeparateNetwork(t *testing.T) {
 			}
 			w.engine.Pass()
 			v, _ := w.tables.VirtualNetworks.Get(red)
-			if want := (VirtualNetwork{Zone: 17}); !reflect.DeepEqual(v, want) {
+			if want := (VirtualNetwork{Zone: 17, Ranges: prefixes("10.0.1.0/24")}); !reflect.DeepEqual(v, want) {
 				t.Errorf("%s is %+v, want %+v", red, v, want)
 			}
 			if v, there := w.tables.VirtualNetworks.Get(blue); there {

@@ -333,6 +333,7 @@ const RecordPanel = ({ row: { id, cluster, rec } }: { row: Row }) => {
           ["from", rec.from.ip],
           ["to", rec.to.ip],
           ["VirtualNetwork", rec.network],
+          ["VirtualNetwork of to", rec.toNetwork],
           ["Service", rec.service],
           ["asked", rec.asked],
           ["way", rec.way],

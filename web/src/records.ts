@@ -25,6 +25,7 @@ export interface Rec {
   to: RecordEnd;
   service?: string;
   network?: string;
+  toNetwork?: string;
   asked?: string;
   reason?: string;
   message?: string;

@@ -394,6 +394,9 @@ func Line(r *record.Record) string {
 	}
 	if r.Network != "" {
 		text += " in VirtualNetwork " + r.Network
+		if r.ToNetwork != "" {
+			text += " to " + r.ToNetwork
+		}
 	}
 	if r.Way != "" {
 		text += " by way " + r.Way

@@ -120,33 +120,53 @@ func TestEqualRanges(t *testing.T) {
 		g.create(n)
 	}
 	g.create(free)
+	g.expect("a/free 10.0.3.0/24 10.0.3.1 false", g.leaseOf(free))
+	g.claim("node-1", "free", "f1", 1)
+	g.expect("a/free 10.0.3.0/24 10.0.3.1 false; node-1 f1 10.0.3.0/28", g.leaseOf(free))
 	g.create(taken)
 	g.expect("0 2.34% Failure: spec.cidr: 10.0.1.0/25 overlaps Subnet a/blue, so no Pod gets an address of it, since "+
-		"VirtualNetwork a/taken is joined with other networks: remove it from the Virt", g.subnetState(taken))
+		"Pods of VirtualNetwork a/free may have addresses that are unique in the cluster: delete these Pods",
+		g.subnetState(taken))
 	g.expect("none", g.leaseOf(taken))
 
-	// Without the joins it is separate. A later join has no effect.
+	// Without Pods both networks get one zone, and the router joins them.
+	g.claim("node-1", "free", "", 0)
+	common := g.zoneOf(taken)
+	g.expect(fmt.Sprint("a/free 10.0.3.0/24 10.0.3.1 false zone ", common), g.leaseOf(free))
+	if common == 0 || common == zone {
+		t.Errorf("a/taken has zone %d, and a/red zone %d", common, zone)
+	}
+	router := &contrailv4.VirtualNetworkRouter{}
+	routerState := func(ctx context.Context) (string, error) {
+		err := g.client.Get(ctx, client.ObjectKey{Namespace: "a", Name: "mesh"}, router)
+		return router.Status.State + ": " + router.Status.Observation, err
+	}
+	g.expect("Success: ", routerState)
+	if o := router.Status.Observation; o != "" {
+		t.Errorf("the router has the observation %s", o)
+	}
+
+	// A join with a network whose Pods have unique addresses has no effect.
+	g.claim("node-1", "taken", "t1", 1)
+	g.expect(fmt.Sprint("a/taken 10.0.1.0/25 10.0.1.1 false zone ", common, "; node-1 t1 10.0.1.0/29"), g.leaseOf(taken))
 	n := &contrailv4.VirtualNetwork{ObjectMeta: at("a", "taken")}
-	label := func(text string) {
+	patch := func(n *contrailv4.VirtualNetwork, text string) {
 		t.Helper()
 		if err := g.client.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(text))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	label(`{"metadata": {"labels": {"vn": "alone"}}}`)
-	other := g.zoneOf(taken)
-	if other == 0 || other == zone {
-		t.Fatalf("a/taken has zone %d, and a/red zone %d", other, zone)
-	}
-	label(`{"metadata": {"labels": {"vn": "joined"}}}`)
-	router := &contrailv4.VirtualNetworkRouter{}
-	g.expect(fmt.Sprintf("Warning: spec.virtualNetworkSelector: VirtualNetwork a/taken is not joined: its addresses may "+
-		"also exist in other networks (its SubnetLease has zone %d): create it again", other),
-		func(ctx context.Context) (string, error) {
-			err := g.client.Get(ctx, client.ObjectKey{Namespace: "a", Name: "mesh"}, router)
-			return router.Status.State + ": " + router.Status.Observation, err
-		})
-	label(`{"spec": {"podNetwork": true}}`)
+	g.claim("node-1", "late2", "l1", 1)
+	late2 := subnet("a", "late2", "10.0.9.0/24")
+	g.create(late2)
+	g.create(network("a", "late2", "late2", ""))
+	g.expect("a/late2 10.0.9.0/24 10.0.9.1 false; node-1 l1 10.0.9.0/28", g.leaseOf(late2))
+	late := &contrailv4.VirtualNetwork{ObjectMeta: at("a", "late2")}
+	patch(late, `{"metadata": {"labels": {"vn": "joined"}}}`)
+	g.expect(fmt.Sprintf("Warning: spec.virtualNetworkSelector: it does not join VirtualNetwork a/free (zone %d) with "+
+		"VirtualNetwork a/late2 (zone 0), VirtualNetwork a/late2 (zone 0) with VirtualNetwork a/taken (zone %d), since one "+
+		"of two such networks", common, common), routerState)
+	patch(n, `{"spec": {"podNetwork": true}}`)
 	g.expect(`true "v4" Warning: spec.podNetwork: no first interface is in it: its addresses may also exist in other`,
 		g.networkState(n))
 

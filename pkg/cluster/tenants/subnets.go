@@ -226,7 +226,7 @@ func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, 
 			continue
 		}
 		if exists && s.Zone != 0 && s.Zone != have.Zone && len(have.Nodes) == 0 {
-			continue // its network became separate before a Pod had an address
+			continue // its network moved to this zone before a Pod had an address
 		}
 		want.Subnet, want.Network, want.Range, want.Ending, pools = row.Key, s.Network, s.Range, false, s.Pools
 		if !exists { // Pods have addresses in the zone of an existing lease

@@ -126,7 +126,7 @@ func sizeOf(e Event) int {
 		if r.Life != nil {
 			size += int(unsafe.Sizeof(*r.Life)) + 2*int(unsafe.Sizeof(Traffic{}))
 		}
-		size += len(r.Message) + len(r.Service) + len(r.Asked) + len(r.Way) + len(r.Network)
+		size += len(r.Message) + len(r.Service) + len(r.Asked) + len(r.Way) + len(r.Network) + len(r.ToNetwork)
 		for _, e := range []End{r.From, r.To} {
 			size += len(e.IP) + len(e.Namespace) + len(e.Pod)
 		}

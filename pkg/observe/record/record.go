@@ -70,8 +70,10 @@ type Record struct {
 	Protocol string    `json:"protocol"` // TCP, UDP, SCTP, ICMP, ICMPv6, or a number
 	From     End       `json:"from"`
 	To       End       `json:"to"` // behind the Service, if an endpoint was chosen
-	// Network is the VirtualNetwork of both ends, as namespace/name, if other networks may have the same addresses.
-	Network string `json:"network,omitempty"`
+	// Network is the VirtualNetwork of From, as namespace/name, if other networks may have the same addresses. To is in
+	// it, too, or in ToNetwork, which is joined with it.
+	Network   string `json:"network,omitempty"`
+	ToNetwork string `json:"toNetwork,omitempty"`
 	// Service is the Service to which the client connected, as namespace/name. Asked is its address and port.
 	Service string `json:"service,omitempty"`
 	Asked   string `json:"asked,omitempty"`

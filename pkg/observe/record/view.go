@@ -38,8 +38,10 @@ func (v View) Show(r *Record) *Record {
 	if !from || !to {
 		out.Way, out.Nodes = "", nil
 	}
-	if namespace, _, _ := strings.Cut(r.Network, "/"); !v.Namespaces[namespace] {
-		out.Network = ""
+	for _, network := range []*string{&out.Network, &out.ToNetwork} {
+		if namespace, _, _ := strings.Cut(*network, "/"); !v.Namespaces[namespace] {
+			*network = ""
+		}
 	}
 	if node := r.Node; (!from || r.From.Node != node) && (!to || r.To.Node != node) {
 		out.Node = ""

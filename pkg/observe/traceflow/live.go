@@ -118,7 +118,7 @@ func (c *Controller) records(ctx context.Context, node string, query url.Values,
 		}
 		r.Node = node // a Node speaks for itself alone
 		for _, text := range []*string{&r.From.Namespace, &r.From.Pod, &r.From.Node, &r.To.Namespace, &r.To.Pod, &r.To.Node,
-			&r.Table, &r.Way, &r.Network, &r.Service, &r.Asked, &r.Protocol, &r.Verdict} {
+			&r.Table, &r.Way, &r.Network, &r.ToNetwork, &r.Service, &r.Asked, &r.Protocol, &r.Verdict} {
 			*text = follow.Short(*text, maxFault)
 		}
 		add(r)

@@ -152,7 +152,7 @@ func (q Asked) server() string {
 	if q.asksService() {
 		return q.Record.Service
 	}
-	return endName(q.Record.To, q.Record.Network)
+	return endName(q.Record.To, cmp.Or(q.Record.ToNetwork, q.Record.Network))
 }
 
 // port returns the server's port, or "" for a protocol without ports.

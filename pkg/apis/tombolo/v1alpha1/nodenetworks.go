@@ -97,8 +97,8 @@ type SubnetLeaseSpec struct {
 	// Pod gets one.
 	// +optional
 	Ending bool `json:"ending,omitempty"`
-	// Zone is the zone of connection tracking that only this network uses, from 1 to 32000. Its addresses may also exist
-	// in other networks, so no router joins it. With 0 the addresses are unique in the cluster.
+	// Zone is the zone of connection tracking of the network, from 1 to 32000. Its addresses may also exist in networks of
+	// other zones, so routers join only networks of one zone. With 0 the addresses are unique in the cluster.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=32000
