@@ -142,7 +142,8 @@ spec:
 	kubectl(t, cluster, "delete", "vnr", "all", "-n", "shop")
 	apart()
 
-	// Network twin has the range of blue. Its Pods twin-web and twin-db have the addresses of web and db.
+	// Network twin has the range of blue. Its Pods twin-web and twin-db have the addresses of web and db. A router joins it
+	// with network third.
 	apply(`
 apiVersion: core.contrail.juniper.net/v1alpha1
 kind: Subnet
@@ -151,9 +152,25 @@ spec: {cidr: 10.50.0.0/24}
 ---
 apiVersion: core.contrail.juniper.net/v1alpha1
 kind: VirtualNetwork
-metadata: {namespace: shop, name: twin}
+metadata: {namespace: shop, name: twin, labels: {vn: joined}}
 spec:
   v4SubnetReference: {apiVersion: core.contrail.juniper.net/v1alpha1, kind: Subnet, namespace: shop, name: twin-v4}
+---
+apiVersion: core.contrail.juniper.net/v1alpha1
+kind: Subnet
+metadata: {namespace: shop, name: third-v4}
+spec: {cidr: 10.52.0.0/24}
+---
+apiVersion: core.contrail.juniper.net/v1alpha1
+kind: VirtualNetwork
+metadata: {namespace: shop, name: third, labels: {vn: joined}}
+spec:
+  v4SubnetReference: {apiVersion: core.contrail.juniper.net/v1alpha1, kind: Subnet, namespace: shop, name: third-v4}
+---
+apiVersion: core.contrail.juniper.net/v4
+kind: VirtualNetworkRouter
+metadata: {namespace: shop, name: joined}
+spec: {type: mesh, virtualNetworkSelector: {matchLabels: {vn: joined}}}
 `)
 	at := func(url string) string { return strings.TrimSuffix(strings.TrimPrefix(url, "http://"), ":8080/") }
 	for name, url := range map[string]string{"twin-web": web, "twin-db": db} {
@@ -161,9 +178,12 @@ spec:
 		pod(name, node, fmt.Sprintf(`[{"name": "twin", "ips": ["%s"]}]`, at(url)))
 	}
 	pod("in-both", "node-1", "blue, twin")
-	ready("twin-web", "twin-db")
+	pod("third", "node-2", "third")
+	ready("twin-web", "twin-db", "third")
+	third := url("node-2", "third")
 	for _, r := range []struct{ client, url, server string }{
 		{"web", db, "db"}, {"twin-web", db, "twin-db"}, {"db", web, "web"}, {"twin-db", web, "twin-web"},
+		{"twin-web", third, "third"}, {"third", web, "twin-web"}, {"third", db, "twin-db"},
 	} {
 		eventually(t, stateLimit, func(ctx context.Context) error {
 			a, err := get(ctx, cluster, "shop/"+r.client, r.url, 20, "--timeout", "500ms")
@@ -179,6 +199,7 @@ spec:
 		})
 	}
 	reaches(t, cluster, "shop/guest", db, false)
+	reaches(t, cluster, "shop/web", third, false)
 	eventually(t, stateLimit, func(context.Context) error {
 		have := kubectl(t, cluster, "get", "events", "-n", "shop", "--field-selector", "involvedObject.name=in-both", "-o",
 			"jsonpath={.items[*].message}")
