@@ -135,6 +135,64 @@ func TestOwnServices(t *testing.T) {
 	}
 }
 
+// TestOwnOutside has a network of first interfaces with fabricSNAT. They reach destinations outside, and get their
+// answers alone.
+func TestOwnOutside(t *testing.T) {
+	outside := func(further bool) map[string]State {
+		states := ownNodes(nil)
+		blue := derive.Object{Namespace: "a", Name: "blue"}
+		for node, s := range states {
+			v := s.Networks[blue]
+			v.Place.Outside = true
+			s.Networks[blue] = v
+			s.Peering = onNode(map[string]int{"east1": 1, "east2": 2}[node]).Peering
+			s.Pods = slices.Clone(s.Pods)
+			s.Pods[2].First = !further
+			states[node] = s
+		}
+		return states
+	}
+	for _, row := range []struct{ name, from, to, there, back string }{
+		{"by IPv4", "east1 pod3", "192.0.2.1:443", "east1 host: 10.50.0.2:40000 > 192.0.2.1:443",
+			"east1 pod3: 192.0.2.1:443 > 10.50.0.2:40000"},
+		{"by IPv6", "east1 pod3", "[2001:db8::1]:443", "east1 host: [fd50::2]:40000 > [2001:db8::1]:443",
+			"east1 pod3: [2001:db8::1]:443 > [fd50::2]:40000"},
+		{"by a Service of its Namespace", "east1 pod3", "10.97.0.64:80", "east1 host: 10.50.0.2:40000 > 192.0.2.1:8080",
+			"east1 pod3: 10.97.0.64:80 > 10.50.0.2:40000"},
+		{"a network without it", "east1 pod4", "192.0.2.1:443", "east1 dropped in Tenant", ""},
+		{"the default network", "east1 pod3", "10.11.0.3:80", "east1 dropped in Tenant", ""},
+		{"the default network of another Node", "east1 pod3", "10.11.1.3:80", "east1 east2 dropped in Tenant", ""},
+		{"a ClusterIP without a Service", "east1 pod3", "10.97.0.99:80", "east1 dropped in Tenant", ""},
+		{"another cluster", "east1 pod3", "10.96.0.20:80", "east1 dropped in Tenant", ""},
+		{"its network", "east1 pod3", "10.50.0.18:80", "east1 east2 pod3: 10.50.0.2:40000 > 10.50.0.18:80",
+			"east2 east1 pod3: 10.50.0.18:80 > 10.50.0.2:40000"},
+		{"by a Service", "east1 pod3", "10.97.0.50:80", "east1 pod2: 10.50.0.2:40000 > 10.11.0.3:8080",
+			"east1 pod3: 10.97.0.50:80 > 10.50.0.2:40000"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := cableOf(t, outside(false))
+			if row.back == "" {
+				if w := c.send(row.from, c.request(row.from, row.to, oftest.TCP)); !strings.HasPrefix(w.String(), row.there) {
+					t.Errorf("%s, want %s", w, row.there)
+				}
+				return
+			}
+			c.converse(row.from, row.there, row.back, c.request(row.from, row.to, oftest.TCP))
+		})
+	}
+	c := cableOf(t, outside(false))
+	p := c.request("east1 host", "10.50.0.2:80", oftest.TCP)
+	p.IPSrc, p.EthDst = addrOf("192.0.2.1"), InClusterMAC
+	if w := c.send("east1 host", p); !strings.Contains(w.String(), "dropped") {
+		t.Errorf("a machine outside opens a connection: %s", w)
+	}
+	c = cableOf(t, outside(true))
+	w := c.send("east1 pod3", c.request("east1 pod3", "192.0.2.1:443", oftest.TCP))
+	if w.String() != "east1 dropped in Tenant" {
+		t.Errorf("a further interface sends outside: %s", w)
+	}
+}
+
 // TestOwnAnswersAlone has servers send to a client in a network of its own. Nothing but an answer arrives.
 func TestOwnAnswersAlone(t *testing.T) {
 	for _, test := range []struct{ from, service string }{

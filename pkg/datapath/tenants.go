@@ -380,6 +380,7 @@ func network(id tenant.ID) uint64 { return 1<<tenantID.Width | uint64(id) }
 // tenantPod returns the flows of a Pod in a network of tenants. A closed Pod may send, but receives no packets.
 func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod, []problem.Problem) {
 	enter := flow.Do(flow.Load(inTenant, network(place.ID)))
+	place.Outside = place.Outside && (p.services || !p.pod.inVirtual())
 	if place.Outside {
 		enter = append(enter, flow.Load(mayLeave, 1))
 	}

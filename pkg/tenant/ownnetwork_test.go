@@ -91,6 +91,10 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 	further.First = false
 	taken := web
 	taken.Taken = netip.MustParsePrefix("10.50.0.0/24")
+	leaves, furtherOut, takenOut := web, further, taken
+	for _, e := range []*End{&leaves, &furtherOut, &takenOut} {
+		e.Place.Outside = true
+	}
 	plain := End{Kind: Pod, Name: "Pod b/db", Node: "n1", Place: Place{Known: true}}
 	shared := &Place{Known: true}
 	for _, row := range []struct {
@@ -132,6 +136,16 @@ func TestFirstInVirtualNetwork(t *testing.T) {
 				"cluster: it reaches no Services"},
 		{"its network, with such an address", Connection{Client: taken, Server: far}, "true n2 both Pods are in"},
 		{"outside", Connection{Client: web, Server: End{Kind: Outside}}, "false n1 Pod a/web is in VirtualNetwork a/blue:"},
+		{"outside, with fabricSNAT", Connection{Client: leaves, Server: End{Kind: Outside}},
+			"true n1 Pod a/web is in VirtualNetwork a/blue, which has spec.fabricSNAT: it reaches destinations outside"},
+		{"outside by a Service of its Namespace", Connection{Client: leaves, Server: End{Kind: Outside}, Service: shared,
+			Inside: true}, "true n1 Pod a/web is in VirtualNetwork a/blue, which has spec.fabricSNAT"},
+		{"outside by a further interface", Connection{Client: furtherOut, Server: End{Kind: Outside}}, "false n1"},
+		{"outside with an address that another Node has", Connection{Client: takenOut, Server: End{Kind: Outside}},
+			"false n1"},
+		{"another cluster, with fabricSNAT", Connection{Client: leaves, Server: End{Kind: Elsewhere}}, "false n1"},
+		{"an address of a Node's range, with fabricSNAT", Connection{Client: leaves, Server: End{Kind: Inside}}, "false n1"},
+		{"the default network, with fabricSNAT", Connection{Client: leaves, Server: plain}, "false n1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := row.c.Decide()

@@ -172,6 +172,10 @@ func (c Connection) inVirtual() Decision {
 	switch {
 	case client.First && c.leaves():
 		return c.fromVirtual()
+	case client.First && client.Place.Outside && server.Kind == Outside && !client.Taken.IsValid() &&
+		!client.Place.Closed():
+		return Decision{Allowed: true, Node: client.Node,
+			Reason: client.words() + ", which has spec.fabricSNAT: it reaches destinations outside"}
 	case c.Service == nil && !client.Place.Closed() && client.Place.reaches(server):
 		return Decision{Allowed: true, Node: client.Node, Reason: client.reachesThere(server)}
 	case c.Service == nil && !server.Place.Closed() && server.Place.reaches(client):

@@ -125,7 +125,8 @@ type Place struct {
 	Network Name
 	// ID is its number. A network without a number is closed: its Pods have no traffic.
 	ID ID
-	// Outside lets the Pods open connections to destinations outside of the clusters' Pods and Services.
+	// Outside lets the Pods open connections to destinations outside of the clusters' Pods and Services. In a
+	// VirtualNetwork it lets only first interfaces.
 	Outside bool
 	// Joined are the numbers of networks that it is joined with, sorted.
 	Joined []ID

@@ -31,8 +31,9 @@ type VirtualNetworkFacts struct {
 	// Subnets are the names of the network's Subnets for IPv4 and IPv6, in its own Namespace. If there is one, the
 	// VirtualNetwork is a network of further interfaces.
 	Subnets [2]string
-	// Own is set if it may be the network of first interfaces (spec.podNetwork).
-	Own bool
+	// Own is set if it may be the network of first interfaces (spec.podNetwork). Outside is set if Pods with such an
+	// interface reach destinations outside (spec.fabricSNAT).
+	Own, Outside bool
 	// Problems are about its own fields.
 	Problems []problem.Problem
 }
@@ -68,17 +69,14 @@ func VirtualNetworkFactsOf(n *contrailv4.VirtualNetwork) VirtualNetworkFacts {
 	case s.FabricSNAT && own:
 		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: annotate the Namespace with "+
 			AnnotationForwardingMode+"="+modeFabricSNAT)
-	case s.FabricSNAT && s.PodNetwork:
-		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: Pods with their first interface in it reach "+
-			"destinations outside through Services alone: remove it")
-	case s.FabricSNAT:
-		ps.Add(object, "spec.fabricSNAT", reasonNotServed,
-			"it has no effect: Pods reach destinations outside by their first "+
-				"interface: remove it")
+	case s.FabricSNAT && !s.PodNetwork:
+		ps.Add(object, "spec.fabricSNAT", reasonNotServed, "it has no effect: Pods reach destinations outside by their "+
+			"first interface: remove it, or set spec.podNetwork")
 	}
 	if !own {
 		f.Subnets = subnetsOf(n, object, &ps)
 		f.Own = s.PodNetwork && f.serves()
+		f.Outside = f.Own && s.FabricSNAT
 	}
 	f.Problems = ps
 	return f
@@ -306,6 +304,7 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			out.Zone, out.Ranges = t.zoneAndRanges(k, r)
 			out.Own = f.Own && out.Zone == 0
 			tables.join(&out.Place, n, r)
+			out.Place.Outside = out.Own && f.Outside
 			out.Joined, out.Far = tables.JoinedRanges(name, r)
 			return out, nil
 		}, derive.KeysOf(t.Networks), derive.KeysOfIndex(t.leased))

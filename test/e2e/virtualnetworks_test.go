@@ -142,8 +142,8 @@ spec:
 	kubectl(t, cluster, "delete", "vnr", "all", "-n", "shop")
 	apart()
 
-	// Network twin has the range of blue. Its Pods twin-web and twin-db have the addresses of web and db. A router joins it
-	// with network third.
+	// Network twin has the range of blue. Its Pods twin-web and twin-db have the addresses of web and db. A router joins
+	// it with network third.
 	apply(`
 apiVersion: core.contrail.juniper.net/v1alpha1
 kind: Subnet

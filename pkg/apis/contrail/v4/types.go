@@ -72,8 +72,9 @@ type VirtualNetworkSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="it stays: create another VirtualNetwork"
 	V6SubnetReference *ResourceReference `json:"v6SubnetReference,omitempty"`
-	// FabricSNAT has no effect. The annotation core.juniper.net/forwarding-mode=fabric-snat of the Namespace lets its Pods
-	// reach the network outside.
+	// FabricSNAT lets Pods with their first interface in the network reach destinations outside of the cluster, with the
+	// address of their Node. Without podNetwork it has no effect, nor in default-podnetwork: the annotation
+	// core.juniper.net/forwarding-mode=fabric-snat of an isolated Namespace lets its Pods reach such destinations.
 	// +optional
 	FabricSNAT bool `json:"fabricSNAT,omitempty"`
 	// FabricForwarding has no effect.
