@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"time"
 
@@ -176,15 +177,20 @@ func (n *cniNode) unmapped(ctx context.Context, at cni.Attachment) {
 const hostWait = 10 * time.Second
 
 // translated waits a short time until the host translates the address of a first interface in a VirtualNetwork, and has
-// its routes. A connection that is opened before would keep the address, which servers outside cannot answer. If the
-// host lacks another part of its configuration, ADD does not fail: problems of the Node name this part.
+// its routes. A connection that is opened before would keep the address, which servers outside cannot answer. The host
+// translates whole blocks (podTables.addBlocks). So usually only the routes are new, and they are there before the
+// flows. If the host refuses its part, ADD does not fail: problems of the Node name it.
 func (n *cniNode) translated(ctx context.Context, at cni.Attachment) {
 	if at.VirtualNetwork == "" || at.IfName != tenant.FirstInterface {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hostWait)
 	defer cancel()
-	if err := n.host.Synced(ctx); err != nil {
+	var ips []netip.Addr
+	for _, p := range at.IPs {
+		ips = append(ips, p.Addr())
+	}
+	if err := n.host.Leads(ctx, ips); err != nil {
 		n.log.Warn("the first connections of a Pod to servers outside of the Pods' networks may fail: the host may not "+
 			"translate its address yet", "pod", at.PodNamespace+"/"+at.PodName, "error", err)
 	}

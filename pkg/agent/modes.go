@@ -188,9 +188,9 @@ func (o *outputs) masquerade(r *derive.Reader, ranges []netip.Prefix) hostnet.Ma
 		}
 	}
 	// Servers outside know no address of a VirtualNetwork, also without translation.
-	for _, pod := range derive.All(r, o.from.pods.firsts) {
-		for _, ip := range pod.Value.IPs {
-			m.Always = append(m.Always, netip.PrefixFrom(ip, ip.BitLen()))
+	for _, p := range o.from.pods.translatedFirsts(r) {
+		if families.Serve(p.Addr()) {
+			m.Always = append(m.Always, p)
 		}
 	}
 	if o.from.config.NoSNAT {

@@ -116,7 +116,7 @@ func (o *networkObjects) isElsewhere(a cni.Attachment, r *derive.Reader) (bool, 
 // ownFault returns the reason why a VirtualNetwork cannot have first interfaces of Pods, or nil. An address of such a
 // network is a destination of its Node's host, and the API server and clients of Services use it as a Pod's address. So
 // operators have to list the network's ranges. Without the list, a tenant could take the address of a name server.
-func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
+func (t *tables) ownFault(v tenant.VirtualNetwork) error {
 	if v.Zone != 0 {
 		return fmt.Errorf("is no network of first interfaces: its addresses may also exist in other networks (its "+
 			"SubnetLease has zone %d): name a network whose range no other Subnet overlaps", v.Zone)
@@ -126,7 +126,7 @@ func (p *podNetworks) ownFault(v tenant.VirtualNetwork) error {
 			"annotation " + tenant.AnnotationNetworks)
 	}
 	for _, l := range v.Leases {
-		if !slices.ContainsFunc(p.tables.config.TenantNetworks.SubnetCIDRs, func(text string) bool {
+		if !slices.ContainsFunc(t.config.TenantNetworks.SubnetCIDRs, func(text string) bool {
 			listed, err := netip.ParsePrefix(text)
 			return err == nil && listed.Contains(l.Range.CIDR.Addr()) && listed.Bits() <= l.Range.CIDR.Bits()
 		}) {
@@ -171,6 +171,57 @@ func (t *podTables) addFirsts(e *derive.Engine) {
 			pod, _ := derive.Get(r, t.rows, port)
 			return pod, nil
 		}, derive.KeysOfIndex(ports))
+}
+
+// addBlocks adds the table of blocks. The host translates the addresses of whole blocks, since a change of its rules
+// takes longer than the rest of an ADD. No other machine has an address of such a block.
+func (t *tables) addBlocks(e *derive.Engine) {
+	if t.tenants == nil {
+		return
+	}
+	own := func(v tenant.VirtualNetwork) (out []netip.Prefix) {
+		if t.ownFault(v) != nil {
+			return nil
+		}
+		for _, l := range v.Leases {
+			for _, n := range l.Nodes {
+				if n.Node == t.nodeName {
+					out = append(out, n.Blocks...)
+				}
+			}
+		}
+		return out
+	}
+	here := derive.NewIndex(t.tenants.VirtualNetworks, "own blocks",
+		func(k derive.Object, v tenant.VirtualNetwork) []derive.Object {
+			if len(own(v)) == 0 {
+				return nil
+			}
+			return []derive.Object{k}
+		})
+	t.pods.blocks = derive.NewTable(e, "own-blocks",
+		func(k derive.Object, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
+			v, _ := derive.Get(r, t.tenants.VirtualNetworks, k)
+			return own(v), nil
+		}, derive.KeysOfIndex(here)).EqualBy(slices.Equal[[]netip.Prefix])
+}
+
+// translatedFirsts returns the addresses of first interfaces in VirtualNetworks, which the host translates. An address
+// is outside of the blocks if its network may have no first interfaces any more.
+func (t *podTables) translatedFirsts(r *derive.Reader) (out []netip.Prefix) {
+	if t.blocks != nil {
+		for _, row := range derive.All(r, t.blocks) {
+			out = append(out, row.Value...)
+		}
+	}
+	for _, pod := range derive.All(r, t.firsts) {
+		for _, ip := range pod.Value.IPs {
+			if !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+				out = append(out, netip.PrefixFrom(ip, ip.BitLen()))
+			}
+		}
+	}
+	return out
 }
 
 // routesToFirsts adds the host's routes to first interfaces in VirtualNetworks. The host asks for the MACs of these

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
@@ -33,7 +36,7 @@ func (r *networkRig) ownPod(name string, hostNetwork bool, annotations map[strin
 
 // TestOwnFaultOfSeparateNetwork has a network with a zone, which has no first interfaces.
 func TestOwnFaultOfSeparateNetwork(t *testing.T) {
-	err := (&podNetworks{}).ownFault(tenant.VirtualNetwork{Zone: 17})
+	err := (&tables{}).ownFault(tenant.VirtualNetwork{Zone: 17})
 	if want := "is no network of first interfaces: its addresses may also exist in other networks (its SubnetLease has " +
 		"zone 17): name a network"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
@@ -200,6 +203,74 @@ func TestOwnNetworkPort(t *testing.T) {
 		netip.MustParsePrefix("10.50.0.2/32")); !slices.Equal(have, want) {
 		t.Errorf("the host translates %v, want %v", have, want)
 	}
+}
+
+// TestTranslatedBlocks has the host translate the blocks that this Node has of networks of first interfaces. A further
+// Pod changes no rule of the host.
+func TestTranslatedBlocks(t *testing.T) {
+	r := newNetworkRig(t)
+	r.p.tables.config.TenantNetworks.SubnetCIDRs = []string{"10.50.0.0/16"}
+	attached := map[string]bridge.PortState{}
+	r.view.Switch = bridge.State{Connected: true, Bridges: map[string]bridge.Found{"br-int": {Ports: attached}}}
+	attach := func(port, ip string) {
+		attached[port] = bridge.PortState{OFPort: 70 + uint32(len(attached))}
+		r.view.Attachments = append(r.view.Attachments, cni.Attachment{ContainerID: "c-" + port, IfName: "eth0",
+			PodNamespace: "a", PodName: port, PortName: port, MAC: "0a:00:00:00:00:07", VirtualNetwork: "a/blue",
+			IPs: []netip.Prefix{netip.MustParsePrefix(ip)}})
+		r.settle()
+	}
+	own := func(set bool) {
+		n := r.view.Others[0].(*contrailv4.VirtualNetwork).DeepCopy()
+		n.Spec.PodNetwork = set
+		r.view.Others[0] = n
+		r.settle()
+	}
+	host := func() hostnet.Masquerade {
+		host, _ := r.p.tables.outputs.host.Get(self)
+		return host.Masquerade
+	}
+	always := func(when, want string) {
+		t.Helper()
+		r.p.tables.engine.Pass()
+		var have []netip.Prefix
+		for _, p := range host().Always {
+			if p.Addr() != serviceVIP {
+				have = append(have, p)
+			}
+		}
+		if fmt.Sprint(have) != want {
+			t.Errorf("%s, the host translates %v, want %s", when, have, want)
+		}
+	}
+	r.pod("web", "a/blue") // by a further interface
+	r.grant()
+	r.lease.Spec.Nodes = append(r.lease.Spec.Nodes, tombolov1alpha1.NodeBlocks{Node: "node-2", Claim: "c",
+		CIDRs: []string{"10.50.0.16/28"}})
+	r.settle()
+	always("without podNetwork", "[]")
+	own(true)
+	always("with podNetwork", "[10.50.0.0/28]")
+	before := host()
+	attach("one", "10.50.0.3/24")
+	attach("two", "10.50.0.4/24")
+	always("with Pods", "[10.50.0.0/28]")
+	if !reflect.DeepEqual(host(), before) {
+		t.Errorf("Pods change the rules to %v, were %v", host(), before)
+	}
+	if r.p.tables.pods.firsts.Len() != 2 {
+		t.Errorf("%d first interfaces", r.p.tables.pods.firsts.Len())
+	}
+	r.lease.Spec.Zone = 7
+	r.settle()
+	always("in a separate network", "[10.50.0.3/32 10.50.0.4/32]")
+	r.lease.Spec.Zone = 0
+	own(false)
+	always("without podNetwork again", "[10.50.0.3/32 10.50.0.4/32]")
+	own(true)
+	r.view.Attachments = r.view.Attachments[:len(r.view.Attachments)-1]
+	r.lease.Spec.Nodes = r.lease.Spec.Nodes[1:]
+	r.settle()
+	always("without a block", "[10.50.0.3/32]")
 }
 
 // TestWhyOwnNetwork asks about Pods whose first interface is in a VirtualNetwork. A real switch proves the answers of

@@ -24,6 +24,7 @@ import (
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/desired"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 )
@@ -106,8 +107,9 @@ type podNetworks struct {
 	api      nodeNetworkAPI
 	uid      func() types.UID
 	log      *slog.Logger
-	wake     chan struct{}
-	shown    atomic.Bool // a watch showed a change of the report
+	wake     chan struct{} // the report may differ
+	urgent   chan struct{} // an ADD waits for blocks
+	shown    atomic.Bool   // a watch showed a change of the report
 
 	mu      sync.Mutex
 	claims  map[derive.Object]string               // by VirtualNetwork; nil before the report was read
@@ -127,15 +129,17 @@ const (
 	// networksAgain is the time between two comparisons of the report. After a failure the time is failedAgain, and
 	// doubles with each further failure up to failedLong.
 	networksAgain, failedAgain, failedLong = 5 * time.Minute, 2 * time.Second, time.Minute
+	// networksSettle is how long changes are gathered before the report is compared. Each Pod causes four changes: it
+	// comes, gets its address, loses it and goes. With an API server on the same machine, writes at once delayed an ADD by
+	// 8 ms. Only policies on other Nodes wait for the addresses, and the Pod's programs start later.
+	networksSettle = 100 * time.Millisecond
 )
 
-// changed has the report compared.
-func (p *podNetworks) changed() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+// changed has the report compared, with other changes of the same moment.
+func (p *podNetworks) changed() { desired.Signal(p.wake) }
+
+// hurry has the report compared at once, since an ADD waits for blocks.
+func (p *podNetworks) hurry() { desired.Signal(p.urgent) }
 
 // run keeps the report until ctx ends.
 func (p *podNetworks) run(ctx context.Context) {
@@ -155,8 +159,15 @@ func (p *podNetworks) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.wake:
+		case <-p.urgent:
 		case <-time.After(wait):
+		case <-p.wake:
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.urgent:
+			case <-time.After(networksSettle):
+			}
 		}
 	}
 }
@@ -304,7 +315,7 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 			k := derive.Object{Namespace: row.Key.Namespace, Name: x.Name}
 			v, ok := p.tables.tenants.VirtualNetworks.Get(k)
 			first := x.Interface == tenant.FirstInterface
-			if !ok || len(v.Leases) == 0 || first && (p.ownFault(v) != nil || elsewhere[row.Key] == row.Value.UID) {
+			if !ok || len(v.Leases) == 0 || first && (p.tables.ownFault(v) != nil || elsewhere[row.Key] == row.Value.UID) {
 				continue
 			}
 			u := of(k)
@@ -361,6 +372,7 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 		for _, x := range request.List {
 			extra, err := p.extra(namespace, x)
 			if err != nil {
+				p.hurry()
 				why = fmt.Errorf("annotation %s: VirtualNetwork %s/%s %w", annotationOf(x), namespace, x.Name, err)
 				return false, nil
 			}
@@ -455,8 +467,8 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	case !ok || !v.Place.Known:
 		return out, errors.New("is not there, or has no Subnet: create it with a Subnet, look at its observation, or " +
 			"correct the annotation")
-	case x.Interface == tenant.FirstInterface && p.ownFault(v) != nil:
-		return out, p.ownFault(v)
+	case x.Interface == tenant.FirstInterface && p.tables.ownFault(v) != nil:
+		return out, p.tables.ownFault(v)
 	case v.Place.Closed():
 		return out, errors.New("has the number of an older network: create it again")
 	}
@@ -528,6 +540,7 @@ func (p *podNetworks) Allocate(ctx context.Context, x cni.Extra, allocate func([
 		var exhausted *ipam.BlocksExhaustedError
 		var elsewhere *ipam.NotHereError
 		if errors.Is(last, errNoBlocks) || errors.As(last, &exhausted) || errors.As(last, &elsewhere) {
+			p.hurry()
 			return false, nil
 		}
 		return true, last
@@ -596,7 +609,7 @@ func (a *Agent) newPodNetworks(client *reportClient) *podNetworks {
 		return nil
 	}
 	p := &podNetworks{tables: a.tables, store: a.ipam, progress: a.progress, log: a.log, uid: a.uid,
-		api: nodeNetworkClient{client, a.options.NodeName}, wake: make(chan struct{}, 1)}
+		api: nodeNetworkClient{client, a.options.NodeName}, wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}
 	a.ipam.Watch(p.changed)
 	a.tables.objects.networks.interfaces.Watch(func([]derive.Change[derive.Object, podInterfaces]) { p.changed() })
 	a.tables.tenants.VirtualNetworks.Watch(func([]derive.Change[derive.Object, tenant.VirtualNetwork]) { p.changed() })

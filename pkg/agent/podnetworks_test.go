@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +31,8 @@ import (
 
 // reportStore keeps the report of one Node as an API server does.
 type reportStore struct {
-	have *tombolov1alpha1.NodeNetworkReport
+	have   *tombolov1alpha1.NodeNetworkReport
+	writes int
 }
 
 func (s *reportStore) get(context.Context) (*tombolov1alpha1.NodeNetworkReport, error) {
@@ -42,6 +44,7 @@ func (s *reportStore) get(context.Context) (*tombolov1alpha1.NodeNetworkReport, 
 
 func (s *reportStore) create(_ context.Context, r *tombolov1alpha1.NodeNetworkReport) error {
 	s.have = r.DeepCopy()
+	s.writes++
 	return nil
 }
 
@@ -51,6 +54,7 @@ func (s *reportStore) patch(_ context.Context, merge []byte) error {
 	}
 	err := json.Unmarshal(merge, &p)
 	s.have.Spec = p.Spec
+	s.writes++
 	return err
 }
 
@@ -90,17 +94,22 @@ func (r *networkRig) start(path string) {
 	r.store, r.path = store, path
 	r.p = &podNetworks{tables: newTables(r.view.Config, r.view.NodeName), store: store, progress: newProgress(),
 		api: r.stored, uid: func() types.UID { return "node's" }, log: slog.New(slog.DiscardHandler),
-		wake: make(chan struct{}, 1)}
+		wake: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}
 	r.p.tables.objects.networks.report.Watch(r.p.show)
 	r.settle()
+}
+
+// read reads the objects.
+func (r *networkRig) read() {
+	r.p.tables.set(r.view)
+	r.p.tables.engine.Pass()
+	r.p.progress.wake()
 }
 
 // settle reads the objects, and writes the report.
 func (r *networkRig) settle() {
 	r.t.Helper()
-	r.p.tables.set(r.view)
-	r.p.tables.engine.Pass()
-	r.p.progress.wake()
+	r.read()
 	if err := r.p.report(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
@@ -129,11 +138,16 @@ func (r *networkRig) grant() {
 }
 
 func (r *networkRig) pod(name, annotation string) {
+	r.declare(name, annotation)
+	r.settle()
+}
+
+// declare adds a Pod, which the agent has not read yet.
+func (r *networkRig) declare(name, annotation string) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: types.UID("uid-" + name),
 		Annotations: map[string]string{tenant.AnnotationNetworks: annotation}}}
 	p.Spec.NodeName = "node-1"
 	r.view.Pods = append(r.view.Pods, p)
-	r.settle()
 }
 
 // extras returns the further interfaces of a Pod, or the reason why it gets no interface within a moment.
@@ -190,6 +204,56 @@ func (r *networkRig) report() string {
 }
 
 func (r *networkRig) claim() string { return r.p.claims[derive.Object{Namespace: "a", Name: "blue"}] }
+
+// TestReportGathers has several changes written together, unless an ADD waits for addresses.
+func TestReportGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newNetworkRig(t)
+		r.p.tables.objects.networks.interfaces.Watch(func([]derive.Change[derive.Object, podInterfaces]) { r.p.changed() })
+		r.store.Watch(r.p.changed)
+		r.p.progress.release()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func() { cancel(); synctest.Wait() }()
+		go r.p.run(ctx)
+		synctest.Wait()
+		wrote := func(what string, after time.Duration, want int, report string) {
+			t.Helper()
+			<-time.After(after)
+			synctest.Wait()
+			if r.stored.writes != want || r.report() != report {
+				t.Errorf("%s: %d writes, want %d: %s", what, r.stored.writes, want, r.report())
+			}
+		}
+		r.declare("web", "a/blue")
+		r.read()
+		wrote("a Pod has come", networksSettle-time.Millisecond, 0, "none")
+		wrote("a moment later", time.Millisecond, 1, "a/blue 1 []")
+
+		r.grant()
+		r.declare("db", "a/blue")
+		r.read()
+		for _, name := range []string{"web", "db"} {
+			if have := r.add(name); !strings.HasPrefix(have, "[10.50.0.") {
+				t.Error(have)
+			}
+		}
+		const both = "a/blue 2 [] 10.50.0.2 web uid-web 10.50.0.3 db uid-db"
+		wrote("a Pod has come, and two have addresses", networksSettle/2, 1, "a/blue 1 []")
+		wrote("a moment later", networksSettle/2, 2, both)
+		wrote("nothing has changed", time.Second, 2, both)
+
+		r.declare("pinned", `[{"name": "blue", "namespace": "a", "cni-args": null, "ips": ["10.50.0.200"]}]`)
+		r.read()
+		began := time.Now()
+		if have := r.add("pinned"); !strings.Contains(have, "10.50.0.200") { // it waits for another block
+			t.Error(have)
+		}
+		wrote("an ADD waits", 0, 3, strings.Replace(both, "2 []", "3 [10.50.0.200]", 1))
+		if took := time.Since(began); took >= networksSettle {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
 
 // TestPodNetworks follows the claims of a Node and the addresses of its Pods.
 func TestPodNetworks(t *testing.T) {

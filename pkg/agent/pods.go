@@ -41,6 +41,9 @@ type podTables struct {
 	rows    *derive.Table[derive.Name, datapath.Pod]
 	waiting *derive.Table[derive.Name, bool]         // attachments whose port has no number yet
 	firsts  *derive.Table[derive.Name, datapath.Pod] // first interfaces in VirtualNetworks
+	// blocks are the addresses that this Node has of VirtualNetworks of first interfaces, by VirtualNetwork; nil without
+	// feature gate TenantNetworks.
+	blocks *derive.Table[derive.Object, []netip.Prefix]
 }
 
 // newPodTables adds the sources to an engine, and the tables that read only them.

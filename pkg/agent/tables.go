@@ -216,6 +216,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	}
 	t.flows = datapath.NewTables(e, in)
 	t.addRoutes(e)
+	t.addBlocks(e)
 	t.outside.add(e, t.flows, t.policies)
 	t.outputs.host = derive.NewTable(e, "host", t.outputs.hostOf, one) // it reads which ranges of Pods have flows
 	return t

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -56,6 +57,7 @@ type Manager struct {
 	stack    outcome // of all but the tables
 	table    outcome // of our nftables tables without translations
 	egress   uint64  // the round of the last comparison of the one with Egress
+	sources  map[knftables.Family]sources
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
@@ -75,6 +77,7 @@ func New(opts Options) *Manager {
 		services:  bothVersions(newServicesTable),
 		hostPorts: bothVersions(newHostPortsTable),
 
+		sources:  map[knftables.Family]sources{},
 		progress: make(chan struct{}),
 		rules:    make(chan struct{}, 1),
 	}
@@ -105,11 +108,37 @@ func (m *Manager) translatedTables() []*translatedTable {
 // Synced waits until the kernel has the state of the last Set. If the kernel refuses a part, it returns an error at
 // once. If a part is missing, such as a link, it waits; when ctx ends the error names that part.
 func (m *Manager) Synced(ctx context.Context) error {
+	return m.await(ctx, func(round uint64) (done bool, failed, pending []problem.Problem) {
+		return min(m.stack.done, m.table.done) >= round, slices.Concat(m.stack.failed, m.table.failed),
+			slices.Concat(m.stack.pending, m.table.pending)
+	})
+}
+
+// Leads is Synced for the routes to some addresses, and for their translation as sources that Masquerade.Always lists.
+// It does not wait for other parts. In particular it does not wait for nft, which takes seconds on a busy Node, if the
+// kernel translates the addresses already.
+func (m *Manager) Leads(ctx context.Context, to []netip.Addr) error {
+	return m.await(ctx, func(round uint64) (done bool, failed, pending []problem.Problem) {
+		about := func(list []problem.Problem) []problem.Problem {
+			return slices.DeleteFunc(slices.Clone(list), func(p problem.Problem) bool { return !aboutRoute(p, to) })
+		}
+		done, failed, pending = m.stack.done >= round, about(m.stack.failed), about(m.stack.pending)
+		if slices.ContainsFunc(to, func(ip netip.Addr) bool { return !m.sources[familyOf(ip)].have(ip) }) {
+			return done && m.table.done >= round, append(failed, m.table.failed...), append(pending, m.table.pending...)
+		}
+		return done, failed, pending
+	})
+}
+
+// await waits until a part of the state of the last Set is done, and nothing of it is pending. It returns an error if
+// the kernel refuses something of the part. A call of part holds m.mu.
+func (m *Manager) await(ctx context.Context, part func(round uint64) (done bool, failed, pending []problem.Problem),
+) error {
 	_, round := m.want.Get()
 	for {
 		m.mu.Lock()
-		done, progress := min(m.stack.done, m.table.done) >= round, m.progress
-		failed, pending := slices.Concat(m.stack.failed, m.table.failed), slices.Concat(m.stack.pending, m.table.pending)
+		done, failed, pending := part(round)
+		progress := m.progress
 		m.mu.Unlock()
 		if done && len(failed) > 0 {
 			return asError(failed)
@@ -228,6 +257,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		if !everything {
 			select {
 			case <-time.After(settle):
+			case <-m.events.all: // a Set waits for no events
+				everything = true
 			case <-ctx.Done():
 				return nil
 			}
@@ -281,13 +312,21 @@ func (m *Manager) keepTables(ctx context.Context) error {
 			continue
 		}
 		a.begin(ctx, want)
-		tables.apply(a, func(family knftables.Family) {
+		m.mu.Lock()
+		for _, family := range families {
+			m.sources[family] = sources{m.sources[family].has, want.Masquerade.Always}
+		}
+		m.mu.Unlock()
+		tables.apply(a, func(family knftables.Family, is bool) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
 			if family == knftables.NetDevFamily {
-				m.mu.Lock()
-				defer m.mu.Unlock()
 				m.egress = round
-				m.progressed()
 			}
+			if is {
+				m.sources[family] = sources{want.Masquerade.Always, want.Masquerade.Always}
+			}
+			m.progressed()
 		})
 		again = nil
 		if len(a.failed) > 0 {

@@ -50,6 +50,14 @@ var versions = map[knftables.Family]version{
 	knftables.IPv6Family: {knftables.IPv6Family, "ip6", "ipv6_addr", netip.Addr.Is6, netip.IPv6Unspecified()},
 }
 
+// familyOf returns the family of an address.
+func familyOf(ip netip.Addr) knftables.Family {
+	if ip.Is4() {
+		return knftables.IPv4Family
+	}
+	return knftables.IPv6Family
+}
+
 // ruleset reads and writes one of our tables. nft does not return a rule's text in the form in which it was written, so
 // each rule has a hash of its text as its comment.
 type ruleset struct {
@@ -229,14 +237,13 @@ type table struct {
 type nodeTables map[knftables.Family]*table
 
 // apply compares our tables if they may differ, since each comparison runs the nft program several times. It calls
-// compared after each table.
-func (ts nodeTables) apply(a *applier, compared func(knftables.Family)) {
+// compared after each table. is reports whether the kernel has the desired table.
+func (ts nodeTables) apply(a *applier, compared func(_ knftables.Family, is bool)) {
 	for _, family := range families {
 		if ts[family] == nil {
 			ts[family] = &table{dirty: true}
 		}
-		ts[family].apply(a, family)
-		compared(family)
+		compared(family, ts[family].apply(a, family))
 	}
 }
 
@@ -247,15 +254,15 @@ func (ts nodeTables) suspect() {
 	}
 }
 
-// apply compares the table of a family when it may differ.
-func (t *table) apply(a *applier, family knftables.Family) {
+// apply compares the table of a family when it may differ. It reports whether the kernel has the desired table.
+func (t *table) apply(a *applier, family knftables.Family) bool {
 	object := problem.Object{Kind: "nftables table", Name: string(family) + " " + tableName}
 	wanted := contentsOf(family, a.want)
 	if want := fmt.Sprint(wanted); want != t.want {
 		t.dirty, t.want = true, want
 	}
 	if !t.dirty {
-		return
+		return true
 	}
 	if t.nft == nil {
 		nft, err := knftables.New(family, tableName)
@@ -263,7 +270,7 @@ func (t *table) apply(a *applier, family knftables.Family) {
 			if len(wanted.chains) > 0 {
 				a.change(err, object, "", "ask for nftables; the nft program has to be installed")
 			}
-			return
+			return false
 		}
 		t.nft = &ruleset{nft: nft}
 	}
@@ -271,13 +278,27 @@ func (t *table) apply(a *applier, family knftables.Family) {
 	tx, words, err := t.nft.difference(a.ctx, wanted)
 	if err != nil {
 		a.change(err, object, "", "read it")
-		return
+		return false
 	}
 	if len(words) > 0 {
-		a.change(t.nft.nft.Run(a.ctx, tx), object, "", "%s", strings.Join(words, ", "))
-		return // the change is an event, and the next comparison looks whether it worked
+		err := t.nft.nft.Run(a.ctx, tx)
+		a.change(err, object, "", "%s", strings.Join(words, ", "))
+		return err == nil // the change is an event, and the next comparison looks whether it worked
 	}
 	t.dirty = false
+	return true
+}
+
+// sources are the sources that the table of a family translates always.
+type sources struct {
+	has   []netip.Prefix // at the last comparison that succeeded
+	wants []netip.Prefix // at the last comparison that has begun
+}
+
+// have reports whether an address is a source, and stays one.
+func (s sources) have(ip netip.Addr) bool {
+	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
+	return slices.ContainsFunc(s.has, contains) && slices.ContainsFunc(s.wants, contains)
 }
 
 // difference returns the transaction that makes the table equal to the desired one, and a text about the changes. An

@@ -15,6 +15,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// Kinds of objects in problems. kindRoutes is about all routes of a table.
+const (
+	kindRoute     = "route"
+	kindForwarded = "route of what is forwarded"
+	kindRoutes    = "routes"
+	kindRule      = "rule"
+)
+
 // routeKey is what makes two routes of a table the same route for the kernel.
 type routeKey struct {
 	dst    netip.Prefix
@@ -28,11 +36,24 @@ func (k routeKey) String() string {
 	return fmt.Sprintf("%s metric %d", k.dst, k.metric)
 }
 
+// aboutRoute reports whether a problem is about the routes to some addresses, or about all routes.
+func aboutRoute(p problem.Problem, to []netip.Addr) bool {
+	switch p.Kind {
+	case kindRoutes, kindRule:
+		return true
+	case kindRoute, kindForwarded:
+		return slices.ContainsFunc(to, func(ip netip.Addr) bool {
+			return p.Name == routeKey{dst: netip.PrefixFrom(ip, ip.BitLen())}.String()
+		})
+	}
+	return false
+}
+
 // routes adds and replaces routes, and removes our routes that are no longer desired. It leaves out destinations for
 // which another program has a route.
 func (a *applier) routes() {
-	a.routesIn(unix.RT_TABLE_MAIN, "route", a.want.Routes)
-	a.routesIn(forwardTable, "route of what is forwarded", a.want.Forwarded)
+	a.routesIn(unix.RT_TABLE_MAIN, kindRoute, a.want.Routes)
+	a.routesIn(forwardTable, kindForwarded, a.want.Forwarded)
 	a.forwardRule(netlink.FAMILY_V4, netip.Addr.Is4)
 	a.forwardRule(netlink.FAMILY_V6, netip.Addr.Is6)
 }
@@ -41,7 +62,7 @@ func (a *applier) routes() {
 // are the host's own. A rule with forwardPriority is ours; rules of other programs may lead to the table, too. A kernel
 // without IPv6 has no IPv6 rules.
 func (a *applier) forwardRule(family int, of func(netip.Addr) bool) {
-	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
+	object := problem.Object{Kind: kindRule, Name: strconv.Itoa(forwardPriority)}
 	wanted := slices.ContainsFunc(a.want.Forwarded, func(r Route) bool { return of(r.Dst.Addr()) })
 	list, err := a.handle.RuleList(family)
 	if !wanted && errors.Is(err, unix.EAFNOSUPPORT) {
@@ -75,7 +96,7 @@ const loopback = "lo"
 func (a *applier) routesIn(table int, kind string, list []Route) {
 	ours, others, err := a.readRoutes(table)
 	if err != nil {
-		a.change(err, problem.Object{Kind: "routes"}, "", "read table %d", table)
+		a.change(err, problem.Object{Kind: kindRoutes}, "", "read table %d", table)
 		return
 	}
 	wanted := map[routeKey]bool{}

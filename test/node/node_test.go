@@ -533,6 +533,7 @@ func TestNode(t *testing.T) {
 	t.Run("outside", func(t *testing.T) { testOutside(t, c) })
 	t.Run("networks of copies", func(t *testing.T) { testNetworksOfCopies(t, c) })
 	t.Run("later joins", func(t *testing.T) { testLaterJoins(t, c) })
+	t.Run("own network", func(t *testing.T) { testOwnNetwork(t, c) })
 	t.Run("equal ranges", func(t *testing.T) { testEqualRanges(t, c) })
 	t.Run("gone device", func(t *testing.T) { testGoneDevice(t, c) })
 }
