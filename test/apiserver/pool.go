@@ -65,7 +65,7 @@ func (s *Server) giveBack(failed bool) {
 		_ = s.loan.connection.Close()
 		return
 	}
-	if failed || s.process == nil || s.signal(syscall.SIGSTOP) != nil {
+	if failed || s.process == nil {
 		s.end()
 		return
 	}
@@ -78,6 +78,13 @@ func (s *Server) giveBack(failed bool) {
 func push(s *Server) (oldest *Server) {
 	idle.Lock()
 	defer idle.Unlock()
+	time.AfterFunc(restless, func() {
+		idle.Lock()
+		defer idle.Unlock()
+		if slices.Contains(idle.servers, s) {
+			_ = s.signal(syscall.SIGSTOP) // it runs on if that is not possible
+		}
+	})
 	if idle.servers = append(idle.servers, s); len(idle.servers) > mostIdle {
 		oldest = idle.servers[0]
 		idle.servers = slices.Delete(idle.servers, 0, 1)
@@ -123,6 +130,9 @@ func temporary() (dir string, remove func(), err error) {
 		_ = remover.Wait()
 	}, nil
 }
+
+// restless is how long an idle server runs on. Requests of the previous test that are on their way get an answer.
+const restless = 2 * time.Second
 
 // settle is how long a server may take to notice deletions after its own caches have noticed them.
 const settle = 100 * time.Millisecond
