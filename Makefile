@@ -119,7 +119,7 @@ test-all: packages lab-binaries images next modules agnhost coredns
 OWN := ./test/e2e ./test/conformance ./test/demo ./test/lab ./test/families ./test/kernel ./test/node ./test/chaos ./test/netpol ./test/signetwork ./test/diagnosis
 
 test-code: # all that needs no lab, without the race detector
-	build/tests code "$$(build/tiers others $(OWN))" -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
+	build/tests code "$$(build/tiers others $(OWN))" -p 3 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
 	go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
 	cd deploy/boards && go vet ./... && go test -count=1 ./... # alerts and boards: a module of its own
 	build/tests unraced "$$(build/tiers packages unraced)" -vet=off -parallel 4 -timeout 30m -run "$$(build/tiers run unraced)"
@@ -128,7 +128,7 @@ test-plain: # the packages of test-raced, without the race detector
 	build/tests plain "$$(build/tiers raced)" -vet=off -p 2 -parallel 4 -timeout 30m -skip "$$(build/tiers skip)"
 
 test-raced: # what runs in several goroutines (build/tiers)
-	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 2 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"
+	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" build/tests raced "$$(build/tiers raced)" -race -vet=off -p 3 -parallel 2 -timeout 60m -skip "$$(build/tiers skip)"
 
 test-alone: # tests that judge lost packets and times, and mostly wait
 	build/tests alone "$$(build/tiers packages alone)" -vet=off -p 2 -parallel 1 -timeout 30m -run "$$(build/tiers run alone)"

@@ -256,7 +256,7 @@ func rotatingSide(text string) error {
 	var state sideOrder
 	agent := startSide(ctx, spec, state, host, log)
 	load := &sideLoad{spec: spec, log: log}
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond) // a pass is a third of what a side costs
 	var reports reports
 	way, away := "", false
 	for {
@@ -427,7 +427,7 @@ func (l *sideLoad) open(n int) int {
 	return n - len(l.answered)
 }
 
-// start sends a datagram every 2 ms, to some sides in turn, and counts the answers.
+// start sends a datagram every 5 ms, to some sides in turn, and counts the answers.
 func (l *sideLoad) start(to []int) {
 	stopping := make(chan struct{})
 	l.mu.Lock()
@@ -484,7 +484,7 @@ func (l *sideLoad) start(to []int) {
 				l.ended++
 				l.mu.Unlock()
 				return
-			case <-time.After(2 * time.Millisecond):
+			case <-time.After(5 * time.Millisecond):
 			}
 			if len(conns) == 0 || l.open(len(times)) >= inFlight {
 				continue

@@ -351,6 +351,8 @@ func (w *centralWalk) keeps(t *testing.T) {
 
 // TestCentralWalk changes a central cluster at random. After each step the tables equal an evaluation from nothing. No
 // VirtualNetwork takes a range from another one. Once all steps are done, no step is left.
+//
+//tombolo:unraced
 func TestCentralWalk(t *testing.T) {
 	joined, requested, own := 0, 0, 0
 	for seed := range uint64(18) {

@@ -29,8 +29,8 @@ import (
 )
 
 var (
-	walkSeed  = flag.Uint64("walk.seed", 1, "seed of TestWalk")
-	walkSteps = flag.Int("walk.steps", 1000, "steps of TestWalk")
+	walkSeed  = flag.Uint64("walk.seed", 1, "seed of walks")
+	walkSteps = flag.Int("walk.steps", 1000, "steps of TestWalkArea")
 )
 
 // area is a Common Area whose tables go from one state to the next, with a clock.
@@ -392,6 +392,8 @@ func newWalker(seed uint64) *walker {
 }
 
 // TestConverges changes a Common Area at random. Then it does all steps until no step is left.
+//
+//tombolo:unraced
 func TestConverges(t *testing.T) {
 	for seed := range uint64(150) {
 		w := newWalker(*walkSeed + seed)
@@ -406,9 +408,11 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// TestWalk changes a Common Area at random. After each step the tables equal an evaluation from nothing. Once all steps
-// are done, no step is left.
-func TestWalk(t *testing.T) {
+// TestWalkArea changes a Common Area at random. After each step the tables equal an evaluation from nothing. Once all
+// steps are done, no step is left.
+//
+//tombolo:unraced
+func TestWalkArea(t *testing.T) {
 	w := newWalker(*walkSeed)
 	for step := range *walkSteps {
 		w.step()

@@ -320,8 +320,10 @@ func (t *tables) rows() map[string]any {
 	return out
 }
 
-// TestWalk changes a state at random. After each step it compares the tables with tables made from nothing.
-func TestWalk(t *testing.T) {
+// TestWalkMember changes a state at random. After each step it compares the tables with tables made from nothing.
+//
+//tombolo:unraced
+func TestWalkMember(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
 	v := exportingView()
 	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"),

@@ -38,7 +38,10 @@ func cutDesired(t testing.TB) (first, second, remains map[flow.Owner]flow.Entrie
 }
 
 // TestCutAtEveryThirdByte cuts the connection after every third byte to the switch, and every third from it, over the
-// handshake, the first declaration and one that changes it.
+// handshake, the first declaration and one that changes it. TestMetersOverCutConnections cuts it in the same goroutines
+// at random.
+//
+//tombolo:unraced
 func TestCutAtEveryThirdByte(t *testing.T) {
 	t.Parallel()
 	first, second, remains := cutDesired(t)

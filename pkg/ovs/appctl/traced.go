@@ -48,19 +48,43 @@ type TracedGroup struct {
 // Last returns the last flow that the packet has met.
 func (t Traced) Last() TracedStep { return t.Steps[len(t.Steps)-1] }
 
+// lineOf finds lines of one kind. Only lines that have one of some texts can match the expression. The search for a
+// text takes a hundredth of the time.
+type lineOf struct {
+	expression *regexp.Regexp
+	texts      []string
+}
+
+func newLineOf(expression string, texts ...string) lineOf {
+	return lineOf{regexp.MustCompile(expression), texts}
+}
+
+// find returns the line's match and submatches, or nil.
+func (l lineOf) find(line string) []string {
+	for _, text := range l.texts {
+		if strings.Contains(line, text) {
+			return l.expression.FindStringSubmatch(line)
+		}
+	}
+	return nil
+}
+
 var (
-	stepLine    = regexp.MustCompile(`^ *(\d+)\. (?:(.*?),? ?\bpriority (\d+)(?:, cookie 0x([0-9a-f]+))?|No match.*)$`)
-	bridgeLine  = regexp.MustCompile(`^bridge\("([^"]+)"\)`)
-	flowLine    = regexp.MustCompile(`^Flow: (.*)$`)
-	finalLine   = regexp.MustCompile(`^Final flow: (.*,.*)$`)
-	groupLine   = regexp.MustCompile(`^ +group:(\d+)$`)
-	bucketLine  = regexp.MustCompile(`-> using bucket (\d+)`)
-	outputLine  = regexp.MustCompile(`-> output port is (\d+)`)
-	portLine    = regexp.MustCompile(`^ +output:(\d+)$`)
-	askLine     = regexp.MustCompile(`^ +(?:controller\((?:.*\buserdata=([0-9a-f.]+))?|CONTROLLER\b)`)
-	remarkLine  = regexp.MustCompile(`>> (.*?)(?: <<<*)?$|-> (.*skipping output.*|no live bucket.*|neighbor cache miss.*)`)
+	stepLine = newLineOf(`^ *(\d+)\. (?:(.*?),? ?\bpriority (\d+)(?:, cookie 0x([0-9a-f]+))?|No match.*)$`,
+		". ")
+	bridgeLine = newLineOf(`^bridge\("([^"]+)"\)`, `bridge("`)
+	flowLine   = newLineOf(`^Flow: (.*)$`, "Flow: ")
+	finalLine  = newLineOf(`^Final flow: (.*,.*)$`, "Final flow: ")
+	groupLine  = newLineOf(`^ +group:(\d+)$`, " group:")
+	bucketLine = newLineOf(`-> using bucket (\d+)`, "-> using bucket ")
+	outputLine = newLineOf(`-> output port is (\d+)`, "-> output port is ")
+	portLine   = newLineOf(`^ +output:(\d+)$`, " output:")
+	askLine    = newLineOf(`^ +(?:controller\((?:.*\buserdata=([0-9a-f.]+))?|CONTROLLER\b)`,
+		" controller(", " CONTROLLER")
+	remarkLine = newLineOf(`>> (.*?)(?: <<<*)?$|-> (.*skipping output.*|no live bucket.*|neighbor cache miss.*)`,
+		">> ", "skipping output", "-> no live bucket", "-> neighbor cache miss")
 	unsentText  = regexp.MustCompile(`skipping output|^Nonexistent output port`)
-	actionsLine = regexp.MustCompile(`^Datapath actions: (.*)$`)
+	actionsLine = newLineOf(`^Datapath actions: (.*)$`, "Datapath actions: ")
 )
 
 // ownAddress is a remark of ofproto/trace about packets that a Gateway passes on after a translation. ofproto/trace
@@ -99,33 +123,33 @@ type traceReader struct {
 }
 
 func (t *traceReader) line(line string) {
-	if m := bridgeLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+	if m := bridgeLine.find(strings.TrimSpace(line)); m != nil {
 		t.enter(m[1])
 		return
 	}
-	if m := flowLine.FindStringSubmatch(line); m != nil {
+	if m := flowLine.find(line); m != nil {
 		t.came, t.bridge, t.passage = m[1], "", ""
 		return
 	}
-	if m := finalLine.FindStringSubmatch(line); m != nil && t.passage == t.first {
+	if m := finalLine.find(line); m != nil && t.passage == t.first {
 		t.read(m[1])
 		for _, c := range t.bucket {
 			c.apply(t.Fields)
 		}
 		return
 	}
-	if m := actionsLine.FindStringSubmatch(line); m != nil {
+	if m := actionsLine.find(line); m != nil {
 		t.Dropped = m[1] == "drop"
 		return
 	}
-	if m := remarkLine.FindStringSubmatch(line); m != nil && m[1] != ownAddress {
+	if m := remarkLine.find(line); m != nil && m[1] != ownAddress {
 		t.Remarks = append(t.Remarks, m[1]+m[2])
 		t.Unroutable = t.Unroutable || strings.Contains(m[1], "routing failed")
 	}
 	if t.bridge != t.first || t.bridge == "" {
 		return // the packet of a tunnel goes on through the uplink's bridge
 	}
-	if m := stepLine.FindStringSubmatch(line); m != nil {
+	if m := stepLine.find(line); m != nil {
 		t.step(m)
 		return
 	}
@@ -196,19 +220,19 @@ func (t *traceReader) action(line string) {
 		if t.inBucket {
 			t.bucket = append(t.bucket, c)
 		}
-	} else if m := groupLine.FindStringSubmatch(line); m != nil {
+	} else if m := groupLine.find(line); m != nil {
 		t.Groups = append(t.Groups, TracedGroup{ID: number(m)})
-	} else if m := bucketLine.FindStringSubmatch(line); m != nil && len(t.Groups) > 0 {
+	} else if m := bucketLine.find(line); m != nil && len(t.Groups) > 0 {
 		last := &t.Groups[len(t.Groups)-1]
 		last.Bucket, last.Chosen, t.inBucket = number(m), true, true
-	} else if m := outputLine.FindStringSubmatch(line); m != nil {
+	} else if m := outputLine.find(line); m != nil {
 		t.Output = number(m)
-	} else if m := portLine.FindStringSubmatch(line); m != nil {
+	} else if m := portLine.find(line); m != nil {
 		t.Output = number(m)
-	} else if m := askLine.FindStringSubmatch(line); m != nil {
+	} else if m := askLine.find(line); m != nil {
 		user, _ := hex.DecodeString(strings.ReplaceAll(m[1], ".", ""))
 		t.Userdata = append(t.Userdata, string(user))
-	} else if m := remarkLine.FindStringSubmatch(line); m != nil && unsentText.MatchString(m[1]+m[2]) {
+	} else if m := remarkLine.find(line); m != nil && unsentText.MatchString(m[1]+m[2]) {
 		t.Output = 0
 	}
 	switch strings.TrimSpace(line) {

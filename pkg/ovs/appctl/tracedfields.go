@@ -4,7 +4,6 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -19,9 +18,9 @@ type change struct {
 }
 
 var (
-	setLine = regexp.MustCompile(`^ +(?:set_field|load):([^/\s]+?)(?:/([^/\s]+))?->([a-z0-9_]+)$`)
+	setLine = newLineOf(`^ +(?:set_field|load):([^/\s]+?)(?:/([^/\s]+))?->([a-z0-9_]+)$`, " set_field:", " load:")
 	// movedLine is the remark about a field into which an action has moved a value.
-	movedLine = regexp.MustCompile(`^ +-> ([A-Z0-9_]+)\[(?:(\d+)(?:\.\.(\d+))?)?\] is now (\S+)$`)
+	movedLine = newLineOf(`^ +-> ([A-Z0-9_]+)\[(?:(\d+)(?:\.\.(\d+))?)?\] is now (\S+)$`, "] is now ")
 )
 
 // fieldNames has the names that flows have for fields, by their names in actions.
@@ -42,14 +41,14 @@ var movedNames = map[string]string{
 
 // changeOf reads the change of a field, and reports whether the line is about one.
 func changeOf(line string) (change, bool) {
-	if m := setLine.FindStringSubmatch(line); m != nil {
+	if m := setLine.find(line); m != nil {
 		name := m[3]
 		if known := fieldNames[name]; known != "" {
 			name = known
 		}
 		return change{field: name, value: m[1], mask: m[2]}, true
 	}
-	if m := movedLine.FindStringSubmatch(line); m != nil && movedNames[m[1]] != "" {
+	if m := movedLine.find(line); m != nil && movedNames[m[1]] != "" {
 		c := change{field: movedNames[m[1]], value: m[4]}
 		if m[2] == "" {
 			return c, true
