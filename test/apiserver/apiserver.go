@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,16 +48,16 @@ type Server struct {
 	// Config is an administrator's access.
 	Config *rest.Config
 
-	loan    *loan        // of the lender; nil for a server of this program
-	access  *rest.Config // which no test changes
-	dir     string
-	port    int
-	etcdURL string
-	options Options
-	process *exec.Cmd // the API server; nil while it is stopped
-	etcd    *exec.Cmd
-	remove  func()   // removes the files
-	release []func() // give reserved ports back
+	loan     *loan        // of the lender; nil for a server of this program
+	access   *rest.Config // which no test changes
+	dir      string
+	port     int
+	etcdURL  string
+	options  Options
+	stop     func() // kills the API server; nil while it is stopped
+	stopEtcd func()
+	remove   func()   // removes the files
+	release  []func() // give reserved ports back
 
 	first  map[string]stored // what it had before its first test
 	mapper meta.RESTMapper   // nil until it is needed
@@ -133,7 +134,7 @@ func begin(ctx context.Context, o Options) (s *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &Server{dir: dir, remove: remove, options: o}
+	s = &Server{dir: dir, remove: remove, options: o, stopEtcd: func() {}}
 	begun := s // an error is returned with nil
 	defer func() {
 		if err != nil {
@@ -201,10 +202,11 @@ func (s *Server) startEtcd() error {
 	etcd := exec.Command(path, "--data-dir="+s.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+s.etcdURL, "--advertise-client-urls="+s.etcdURL,
 		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", peers))
-	if err := start(etcd, s.file("etcd.log")); err != nil {
+	stop, err := start(etcd, s.file("etcd.log"))
+	if err != nil {
 		return fmt.Errorf("start etcd: %w", err)
 	}
-	s.etcd = etcd
+	s.stopEtcd = stop
 	return nil
 }
 
@@ -229,10 +231,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	process.Args[0] = "kube-apiserver"             // the binary is all of Kubernetes and goes by its name
 	process.Env = append(os.Environ(), "GOGC=300") // memory for CPU: many are started, and most of them end soon
-	if err := start(process, s.file("log")); err != nil {
+	if s.stop, err = start(process, s.file("log")); err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
-	s.process = process
 	if err := s.ready(ctx); err != nil {
 		text, _ := os.ReadFile(s.file("log"))
 		return fmt.Errorf("kube-apiserver is not ready: %w; its log ends:\n%s", err, text[max(0, len(text)-2000):])
@@ -271,25 +272,26 @@ func (s *Server) Stop() {
 		_, _ = s.loan.ask(context.Background(), request{Do: "stop"}) // without a lender there is no server
 		return
 	}
-	kill(&s.process)
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
 }
 
-// start starts a process whose output goes to a file, and which ends with this program.
-func start(c *exec.Cmd, log string) error {
+// start starts a process whose output goes to a file, and which ends with this program. It returns a function that
+// kills it.
+func start(c *exec.Cmd, log string) (stop func(), err error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	c.Stdout, c.Stderr = f, f
-	return child.Start(c)
-}
-
-// kill kills a process if there is one.
-func kill(c **exec.Cmd) {
-	if *c != nil {
-		_ = (*c).Process.Kill()
-		_ = (*c).Wait()
-		*c = nil
+	if err := child.Start(c); err != nil {
+		return nil, err
 	}
+	return sync.OnceFunc(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}), nil
 }

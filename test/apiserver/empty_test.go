@@ -2,20 +2,15 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -44,16 +39,6 @@ func TestNextTest(t *testing.T) {
 		_, err = c.CoreV1().Namespaces().Update(ctx, system, metav1.UpdateOptions{})
 		must(t, err)
 	})
-	for _, process := range []*exec.Cmd{first.process, first.etcd} {
-		err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true,
-			func(context.Context) (bool, error) {
-				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.Process.Pid))
-				return strings.Contains(string(stat), ") T "), err
-			})
-		if err != nil {
-			t.Errorf("%s of an idle server runs, want it suspended: %v", process.Args[0], err)
-		}
-	}
 	t.Run("second", func(t *testing.T) {
 		second := New(t, options)
 		if second != first {

@@ -15,8 +15,6 @@ import (
 // The start of an API server costs seven seconds of processor time, and a test makes only a few objects. So a server
 // whose test has passed is emptied, and serves the next test that needs the same one. A server ends with its test if
 // the test has failed, has stopped it, or has changed its definitions.
-//
-// An API server and its etcd need 2 % of a processor without a request. So an idle server is suspended.
 
 // idle are the servers that no test has, the last one last.
 var idle struct {
@@ -37,7 +35,7 @@ func take(ctx context.Context, o Options) (*Server, error) {
 		switch {
 		case s == nil:
 			return begin(ctx, o)
-		case s.signal(syscall.SIGCONT) == nil && s.empty(ctx) == nil:
+		case s.empty(ctx) == nil:
 			return s, nil
 		}
 		s.end()
@@ -65,7 +63,7 @@ func (s *Server) giveBack(failed bool) {
 		_ = s.loan.connection.Close()
 		return
 	}
-	if failed || s.process == nil {
+	if failed || s.stop == nil {
 		s.end()
 		return
 	}
@@ -78,13 +76,6 @@ func (s *Server) giveBack(failed bool) {
 func push(s *Server) (oldest *Server) {
 	idle.Lock()
 	defer idle.Unlock()
-	time.AfterFunc(restless, func() {
-		idle.Lock()
-		defer idle.Unlock()
-		if slices.Contains(idle.servers, s) {
-			_ = s.signal(syscall.SIGSTOP) // it runs on if that is not possible
-		}
-	})
 	if idle.servers = append(idle.servers, s); len(idle.servers) > mostIdle {
 		oldest = idle.servers[0]
 		idle.servers = slices.Delete(idle.servers, 0, 1)
@@ -92,15 +83,10 @@ func push(s *Server) (oldest *Server) {
 	return oldest
 }
 
-// signal sends a signal to both processes.
-func (s *Server) signal(signal syscall.Signal) error {
-	return errors.Join(s.etcd.Process.Signal(signal), s.process.Process.Signal(signal))
-}
-
 // end kills the server and its etcd, and removes their files.
 func (s *Server) end() {
 	s.Stop()
-	kill(&s.etcd)
+	s.stopEtcd()
 	s.remove()
 	for _, release := range s.release {
 		release()
@@ -130,9 +116,6 @@ func temporary() (dir string, remove func(), err error) {
 		_ = remover.Wait()
 	}, nil
 }
-
-// restless is how long an idle server runs on. Requests of the previous test that are on their way get an answer.
-const restless = 2 * time.Second
 
 // settle is how long a server may take to notice deletions after its own caches have noticed them.
 const settle = 100 * time.Millisecond

@@ -15,6 +15,7 @@ import (
 // TestStarterEnds has the thread end that asked for a process. The process lives on.
 func TestStarterEnds(t *testing.T) {
 	process := exec.Command("sleep", "60")
+	var stop func()
 	var err error
 	main, thread := os.Getpid(), os.Getpid()
 	for thread == main { // the main thread does not end
@@ -22,7 +23,7 @@ func TestStarterEnds(t *testing.T) {
 		go func() {
 			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			if syscall.Gettid() != main {
-				err = start(process, filepath.Join(t.TempDir(), "log"))
+				stop, err = start(process, filepath.Join(t.TempDir(), "log"))
 			}
 			ended <- syscall.Gettid()
 		}()
@@ -31,7 +32,7 @@ func TestStarterEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kill(&process)
+	defer stop()
 	task := fmt.Sprintf("/proc/self/task/%d", thread)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(task); os.IsNotExist(err) {

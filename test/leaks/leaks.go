@@ -23,9 +23,6 @@ var shared = []goleak.Option{
 	goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
 	goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
 	goleak.IgnoreAnyFunction("net/http/internal/http2.(*clientConnReadLoop).run"),
-	// A ping on such a connection gets no answer while the API server is suspended (test/apiserver).
-	goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).healthCheck"),
-	goleak.IgnoreAnyFunction("net/http/internal/http2.(*ClientConn).healthCheck"),
 }
 
 // Main runs a package's tests: `func TestMain(m *testing.M) { leaks.Main(m) }`. It ends the process.
