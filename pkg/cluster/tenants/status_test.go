@@ -24,6 +24,7 @@ import (
 	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	plumbingv1 "github.com/tombolo-net/tombolo/pkg/apis/plumbing/v1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -248,6 +249,40 @@ func TestStatus(t *testing.T) {
 		o.SetName("bad")
 		if err := c.Create(t.Context(), o); err == nil {
 			t.Errorf("%s: the definition admits it", name)
+		}
+	}
+}
+
+// TestStatusBeforeNamespace has objects that arrive before their Namespace. Their status is written once it is known,
+// since another controller writes the status of objects in copies.
+func TestStatusBeforeNamespace(t *testing.T) {
+	for _, copied := range []bool{false, true} {
+		tables := newTables(metav1.NamespaceSystem)
+		tables.member.Loaded()
+		n := network("a", "red", "v4", "")
+		router := &contrailv4.VirtualNetworkRouter{ObjectMeta: at("a", "mesh"),
+			Spec: contrailv4.VirtualNetworkRouterSpec{Type: contrailv4.TypeMesh}}
+		four := subnet("a", "v4", "10.0.1.0/24")
+		n.UID, router.UID, four.UID = "red", "mesh", "four"
+		tables.kinds.Fill(gateOn(""), n, router, four)
+		due := func() [3]bool {
+			tables.engine.Pass()
+			key := func(name string) derive.Object { return derive.Object{Namespace: "a", Name: name} }
+			network, _ := tables.networkSteps.Get(key("red"))
+			mesh, _ := tables.routerSteps.Get(key("mesh"))
+			v4, _ := tables.subnets.steps.Get(key("v4"))
+			return [3]bool{network.Due, mesh.Due, v4.Due}
+		}
+		if have := due(); have != [3]bool{} {
+			t.Errorf("before the Namespace: writes are due: %v", have)
+		}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "a"}}
+		if copied {
+			namespace.Labels = map[string]string{tenant.LabelCopy: "east"}
+		}
+		tables.kinds.Set(namespace)
+		if have, want := due(), !copied; have != [3]bool{want, want, want} {
+			t.Errorf("in a copy %t: writes are due: %v, want %t", copied, have, want)
 		}
 	}
 }

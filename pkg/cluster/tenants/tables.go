@@ -154,10 +154,10 @@ func (t *tables) state(_ derive.Name, r *derive.Reader) (s state, _ []problem.Pr
 }
 
 // inCopy reports whether an object is in the copy of a Namespace of another cluster. The leader's controller writes its
-// status.
+// status. An object may arrive before its Namespace, which may be a copy.
 func (t *tables) inCopy(k derive.Object, r *derive.Reader) bool {
-	f, _ := derive.Get(r, t.namespaces, derive.Object{Name: k.Namespace})
-	return f.Copy
+	f, known := derive.Get(r, t.namespaces, derive.Object{Name: k.Namespace})
+	return !known || f.Copy
 }
 
 func (t *tables) networkStep(k derive.Object, r *derive.Reader) (networkStep, []problem.Problem) {
