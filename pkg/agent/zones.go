@@ -216,7 +216,15 @@ func (f *zoneFlusher) serve(zone uint16, networks []string) {
 		f.served[zone] = zoneHistory{}
 	}
 	for _, network := range networks {
-		_, f.served[zone][network] = f.of(network)
+		_, ranges := f.of(network)
+		for _, p := range ranges { // a network that was created again may have other ones
+			if have := f.served[zone][network]; !slices.Contains(have, p) {
+				f.served[zone][network] = append(have, p)
+			}
+		}
+		if _, ok := f.served[zone][network]; !ok {
+			f.served[zone][network] = nil
+		}
 	}
 }
 

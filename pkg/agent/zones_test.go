@@ -288,6 +288,19 @@ func TestZoneOfNetworks(t *testing.T) {
 	if log := r.log.String(); strings.Contains(log, "WARN") {
 		t.Errorf("the log is\n%s", log)
 	}
+
+	// A network goes, and is created again with another range. Then a third one has its first range.
+	r.pods = map[string]string{"c1": "a/blue", "c2": "b/gold"}
+	r.start()
+	r.expect("after a start")
+	delete(r.pods, "c1")
+	r.expect("one goes")
+	r.ranges["a/blue"] = netip.MustParsePrefix("10.50.2.0/24")
+	r.must("c1", "a/blue")
+	r.expect("it has another range")
+	delete(r.pods, "c1")
+	r.must("c3", "b/blue")
+	r.expectNow("another network has the first range", 1)
 }
 
 // TestZoneOfTwoNetworks has two networks with common addresses in one zone. Only one of them is served.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -36,10 +37,7 @@ func (j *judge) groupOf(network derive.Object) *group {
 		name := names[at]
 		m := member{Object: derive.Object{Namespace: name.Namespace, Name: name.Name}}
 		if name.Door == doorVirtual {
-			m.zone = j.tables.virtual.zoneOf(m.Object, j.r)
-			if zone, ok := j.pinned(m.Object); ok {
-				m.zone, m.pinned = zone, true
-			}
+			m.zone, m.pinned = j.home(m.Object)
 		}
 		g.members = append(g.members, m)
 		if g.why, g.remedy = j.stays(name, m); g.why != "" {
@@ -84,11 +82,18 @@ func (j *judge) stays(name Name, m member) (why, remedy string) {
 
 // place gives zones to groups with a separate network, or with one that has to become separate.
 func (j *judge) place() {
-	seeds := slices.Clone(j.homeless)
+	seeds := slices.Collect(maps.Keys(j.homeless))
+	space := map[uint16]string{}
+	j.others, j.given = map[uint16]bool{}, map[string][]uint16{}
 	for _, row := range derive.All(j.r, j.tables.virtual.zones) {
-		if row.Value != 0 {
-			seeds = append(seeds, row.Key)
+		if row.Value == 0 {
+			continue
 		}
+		seeds = append(seeds, row.Key)
+		if first, ok := space[row.Value]; ok && first != row.Key.Namespace {
+			j.others[row.Value] = true
+		}
+		space[row.Value] = row.Key.Namespace
 	}
 	slices.SortFunc(seeds, derive.Object.Compare)
 	placed := map[*group]bool{}
@@ -100,70 +105,92 @@ func (j *judge) place() {
 	}
 }
 
-// placeGroup moves the members of a group to one zone.
+// placeGroup moves members of a group to one zone. If a member that needs no zone has to stay, the other members in its
+// zone stay, too: otherwise a move would end a join.
 func (j *judge) placeGroup(g *group) {
-	// A network that has a home comes first. It keeps it if there is no room.
 	members := slices.Clone(g.members)
 	slices.SortStableFunc(members, func(a, b member) int { return cmp.Compare(j.order(a), j.order(b)) })
-	members, common := j.distinct(members)
+	members, stay := j.distinct(members)
 	if !slices.ContainsFunc(members, func(m member) bool { return m.zone != 0 || j.order(m) >= 0 }) {
 		return
 	}
-	zone, found := j.zoneFor(members, common)
+	movers := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return m.pinned || stay[m.Object] })
+	zone, found := j.zoneFor(members, movers)
+	left := map[uint16]bool{zone: true} // zones of members that stay
 	for _, m := range members {
-		if !found {
+		_, meets := j.meetsIn(zone, m)
+		if j.order(m) < 0 && (m.pinned || stay[m.Object] || meets) {
+			left[m.zone] = true
+		}
+	}
+	for _, m := range movers {
+		switch other, meets := j.meetsIn(zone, m); {
+		case !found:
 			j.refuse(m.Object, fmt.Sprintf("all %d zones are taken", MaxZone), anotherSubnet)
-			continue
-		}
-		if m.pinned || m.zone == zone && j.order(m) < 0 {
-			continue
-		}
-		if other, meets := j.meetsIn(zone, m); meets {
+		case j.order(m) < 0 && left[m.zone]:
+		case meets:
 			j.refuse(m.Object, fmt.Sprintf("VirtualNetwork %s is joined with networks in zone %d, where its range overlaps %s",
 				m.Object, zone, other), "remove it from the VirtualNetworkRouters, or "+anotherSubnet)
-			continue
+		default:
+			j.move(m, zone)
 		}
-		j.out.Zones[m.Object] = zone
-		for _, row := range j.of[m.Object] {
-			j.add(zone, Reserved{row.Value.Range.CIDR, subnetWords(row.Key)})
-		}
+	}
+}
+
+// move gives a zone to a network without Pods.
+func (j *judge) move(m member, zone uint16) {
+	j.out.Zones[m.Object] = zone
+	j.given[m.Namespace] = append(j.given[m.Namespace], zone)
+	for _, row := range j.of[m.Object] {
+		j.add(zone, Reserved{row.Value.Range.CIDR, subnetWords(row.Key)})
 	}
 }
 
 // order is the place of a member among these that need a zone, or -1 if it needs none.
-func (j *judge) order(m member) int { return slices.Index(j.homeless, m.Object) }
+func (j *judge) order(m member) int {
+	if at, ok := j.homeless[m.Object]; ok {
+		return at
+	}
+	return -1
+}
 
 // distinct leaves out the networks without a zone that have an address which an earlier member has, too: no zone has
-// room for both. common reports whether other members have such addresses.
-func (j *judge) distinct(members []member) (out []member, common bool) {
+// room for both. stay has the other members with such addresses.
+func (j *judge) distinct(members []member) (out []member, stay map[derive.Object]bool) {
 	var all Ranges
+	stay = map[derive.Object]bool{}
+	owners := map[string]derive.Object{}
 	for _, m := range members {
+		what := "VirtualNetwork " + m.String()
+		owners[what] = m.Object
 		other := ""
 		for _, row := range j.of[m.Object] {
-			if what, meets := all.Meets(row.Value.Range.CIDR); meets {
-				other = what
+			if found, meets := all.MeetsOther(row.Value.Range.CIDR, what); meets {
+				other = found
 			}
 		}
 		if other != "" && j.order(m) >= 0 {
-			j.refuse(m.Object, "VirtualNetwork "+m.String()+" is joined with "+other+", which has a range of it",
-				"remove one of them from the VirtualNetworkRouters, or "+anotherSubnet)
+			j.refuse(m.Object, "routers join VirtualNetwork "+m.String()+", directly or over others, with "+other+
+				", which has a range of it", "remove one of them from the VirtualNetworkRouters, or "+anotherSubnet)
 			continue
 		}
-		common = common || other != ""
+		if other != "" {
+			stay[m.Object], stay[owners[other]] = true, true
+		}
 		for _, row := range j.of[m.Object] {
-			all.Add(Reserved{row.Value.Range.CIDR, "VirtualNetwork " + m.String()})
+			all.Add(Reserved{row.Value.Range.CIDR, what})
 		}
 		out = append(out, m)
 	}
-	return out, common
+	return out, stay
 }
 
 // refuse refuses the Subnets of a network that need another zone. Its other Subnets keep their zone if there is room.
 func (j *judge) refuse(network derive.Object, why, remedy string) {
-	if !slices.Contains(j.homeless, network) {
+	if _, ok := j.homeless[network]; !ok {
 		return
 	}
-	zone := j.tables.virtual.zoneOf(network, j.r)
+	zone, _ := j.home(network)
 	for _, row := range j.of[network] {
 		own := Reserved{row.Value.Range.CIDR, subnetWords(row.Key)}
 		other, meets := j.meets[row.Key]
@@ -178,36 +205,39 @@ func (j *judge) refuse(network derive.Object, why, remedy string) {
 	}
 }
 
-// zoneFor returns the zone for the members of a group. If members have Pods, it is a zone of these. Otherwise it is a
-// zone that a member has, or another network of its Namespace, or a zone without networks. If members have common
-// addresses, no zone has room for all of them. Then these that have a zone stay there.
-func (j *judge) zoneFor(members []member, common bool) (zone uint16, ok bool) {
-	var zones []uint16
+// zoneFor returns the zone of a group, for the members that may move there. If members have Pods, it is a zone of
+// these. Otherwise it is a zone that a member has, or one of its Namespace alone, or a zone without networks.
+func (j *judge) zoneFor(members, movers []member) (zone uint16, ok bool) {
+	var pinned, zones []uint16
 	for _, m := range members {
-		if m.pinned {
-			zones = append(zones, m.zone)
-		}
-	}
-	pinned := len(zones) > 0
-	for _, m := range members {
-		if !pinned && m.zone != 0 {
+		switch {
+		case m.zone == 0:
+		case m.pinned:
+			pinned = append(pinned, m.zone)
+		default:
 			zones = append(zones, m.zone)
 		}
 	}
 	namespace := slices.MinFunc(members, func(a, b member) int { return a.Compare(b.Object) }).Namespace
-	candidates := zones
-	if !pinned {
+	if len(pinned) > 0 {
+		zones = pinned
+	} else {
 		for _, row := range derive.List(j.r, j.tables.virtual.separate, derive.Name(namespace)) {
-			candidates = append(candidates, row.Value)
+			if !j.others[row.Value] { // a former partner must not fill the zone of others
+				zones = append(zones, row.Value)
+			}
 		}
+		zones = append(zones, j.given[namespace]...)
 	}
-	for _, zone := range candidates {
-		if j.holds(zone, members) {
+	tried := map[uint16]bool{}
+	for _, zone := range zones {
+		if !tried[zone] && j.holds(zone, movers) {
 			return zone, true
 		}
+		tried[zone] = true
 	}
-	if len(zones) > 0 && (pinned || common) {
-		return zones[0], true
+	if len(pinned) > 0 {
+		return pinned[0], true
 	}
 	zone = firstZone(namespace)
 	for range MaxZone {
@@ -219,11 +249,11 @@ func (j *judge) zoneFor(members []member, common bool) (zone uint16, ok bool) {
 	return 0, false
 }
 
-// holds reports whether a zone has room for all members without Pods.
-func (j *judge) holds(zone uint16, members []member) bool {
-	return !slices.ContainsFunc(members, func(m member) bool {
+// holds reports whether a zone has room for networks.
+func (j *judge) holds(zone uint16, movers []member) bool {
+	return !slices.ContainsFunc(movers, func(m member) bool {
 		_, meets := j.meetsIn(zone, m)
-		return meets && !m.pinned
+		return meets
 	})
 }
 
@@ -255,8 +285,8 @@ func (t *Tables) apartByZone(name Name, router Router, r *derive.Reader, ps *pro
 	report := func(field string, pairs []string) {
 		if len(pairs) > 0 {
 			ps.Add(router.Object, field, reasonSeparateNetwork, "it does not join "+problem.Few(pairs)+", since one of two "+
-				"such networks may have addresses of others: delete the Pods in one of the two, or give it a Subnet whose range "+
-				"no other Subnet overlaps")
+				"such networks may have addresses of others: create it again with a Subnet whose range no other Subnet overlaps, "+
+				"or, if both are VirtualNetworks without spec.podNetwork and common addresses, delete the Pods in one of the two")
 		}
 	}
 	if router.Kind == Mesh {
@@ -268,11 +298,19 @@ func (t *Tables) apartByZone(name Name, router Router, r *derive.Reader, ps *pro
 // pairsApart returns the pairs of two lists of networks that have different zones.
 func (t *Tables) pairsApart(own, others []Name, r *derive.Reader) (out []string) {
 	zones, differ := map[Name]uint16{}, false
-	for _, name := range slices.Concat(own, others) {
-		zones[name] = t.zoneOf(name, r)
-		differ = differ || zones[name] != 0
+	known := func(list []Name) (out []Name) {
+		for _, name := range list {
+			k := derive.Object{Namespace: name.Namespace, Name: name.Name}
+			if t.virtual != nil && name.Door == doorVirtual && len(t.virtual.leasesOf(k, r)) == 0 {
+				continue // it has no addresses yet
+			}
+			zones[name] = t.zoneOf(name, r)
+			differ = differ || zones[name] != 0
+			out = append(out, name)
+		}
+		return out
 	}
-	if !differ {
+	if own, others = known(own), known(others); !differ {
 		return nil
 	}
 	for _, a := range own {

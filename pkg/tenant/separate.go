@@ -57,9 +57,12 @@ type judge struct {
 	of map[derive.Object][]subnetRow
 	// meets has the owners of ranges that a Subnet meets in the zone of its network. The network needs another zone.
 	meets map[derive.Object]string
-	// homeless are the networks with such Subnets, in the order of their claims.
-	homeless []derive.Object
+	// homeless are the networks with such Subnets, with their places in the order of their claims.
+	homeless map[derive.Object]int
 	groups   map[Name]*group
+	// others are zones that networks of several Namespaces have, and given new zones of a Namespace.
+	others map[uint16]bool
+	given  map[string][]uint16
 }
 
 // claimant is a VirtualNetwork with Subnets that have no leases.
@@ -76,7 +79,7 @@ type claimant struct {
 func (t *subnetTables) conflictsOf(_ derive.Name, r *derive.Reader) (conflicts, []problem.Problem) {
 	j := &judge{subnetTables: t, r: r, allowed: t.allowed(r), there: map[types.UID]bool{}, spaces: map[uint16]Ranges{},
 		of: map[derive.Object][]subnetRow{}, meets: map[derive.Object]string{}, groups: map[Name]*group{},
-		out: conflicts{map[derive.Object]refusal{}, map[derive.Object]uint16{}}}
+		homeless: map[derive.Object]int{}, out: conflicts{map[derive.Object]refusal{}, map[derive.Object]uint16{}}}
 	var reserved []Reserved
 	for _, table := range t.Reserved {
 		for _, row := range derive.All(r, table) {
@@ -199,10 +202,7 @@ func (j *judge) claimants(rows []subnetRow) (out []claimant) {
 // claim decides about the Subnets of a VirtualNetwork that have no leases. Pods do not have addresses of them. A range
 // of an earlier Subnet of the network does not make it separate.
 func (j *judge) claim(c claimant) {
-	zone, pinned := j.pinned(c.network)
-	if !pinned {
-		zone = j.tables.virtual.zoneOf(c.network, j.r)
-	}
+	zone, pinned := j.home(c.network)
 	needs := false
 	for _, row := range c.subnets {
 		if j.meetsOwn(c.network, row) {
@@ -218,7 +218,7 @@ func (j *judge) claim(c claimant) {
 		}
 	}
 	if needs { // its other Subnets move with it, or stay if it is refused
-		j.homeless = append(j.homeless, c.network)
+		j.homeless[c.network] = len(j.homeless)
 		if g := j.groupOf(c.network); g.why != "" {
 			j.refuse(c.network, g.why, g.remedy)
 		}
@@ -258,13 +258,7 @@ func (j *judge) meetsOwn(network derive.Object, row subnetRow) bool {
 	return false
 }
 
-// pinned returns the zone of the leases with blocks. Pods may have their addresses, and connections in the zone. It
-// returns false if the network has no such lease.
-func (j *judge) pinned(network derive.Object) (zone uint16, ok bool) {
-	for _, l := range j.tables.virtual.leasesOf(network, j.r) {
-		if len(l.Nodes) > 0 {
-			zone, ok = max(zone, l.Zone), true
-		}
-	}
-	return zone, ok
+// home returns the zone of a network's leases. It is pinned there if it may have Pods, and connections in the zone.
+func (j *judge) home(network derive.Object) (zone uint16, pinned bool) {
+	return zoneOfLeases(j.tables.virtual.leasesOf(network, j.r))
 }

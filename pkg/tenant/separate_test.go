@@ -135,8 +135,9 @@ func TestSeparateNetworks(t *testing.T) {
 		}, "zone 9", "zone 9"},
 		{"it is joined with a separate network that has its range", func(w *virtualWorld) {
 			join(w, "10.0.1.0/24", 9, pods)
-		}, overlaps + ", since VirtualNetwork b/red is joined with VirtualNetwork c/other, which has a range of it: remove " +
-			"one of them from the VirtualNetworkRouters, or create another Subnet with a range of its own", "zone 0"},
+		}, overlaps + ", since routers join VirtualNetwork b/red, directly or over others, with VirtualNetwork c/other, " +
+			"which has a range of it: remove one of them from the VirtualNetworkRouters, or create another Subnet with a " +
+			"range of its own", "zone 0"},
 		{"it is joined with a network in a zone with its range", func(w *virtualWorld) {
 			join(w, "10.0.2.0/24", 9, pods)
 			w.lease("d", "x", "x", "10.0.1.0/24", 9)
@@ -288,8 +289,9 @@ north from [] to []`
 	}
 	const why = "its addresses may also exist in other networks (its SubnetLease has zone 17)"
 	const again = ": create it again with a Subnet whose range no other Subnet overlaps"
-	const apart = ", since one of two such networks may have addresses of others: delete the Pods in one of the two, or " +
-		"give it a Subnet whose range no other Subnet overlaps"
+	const apart = ", since one of two such networks may have addresses of others: create it again with a Subnet whose " +
+		"range no other Subnet overlaps, or, if both are VirtualNetworks without spec.podNetwork and common addresses, " +
+		"delete the Pods in one of the two"
 	const withGreen = "spec.import: it does not join VirtualNetwork a/blue (zone 17) with VirtualNetwork b/green (zone 0)"
 	want := []string{
 		"VirtualNetwork a/blue: spec.podNetwork: no first interface is in it: " + why + ": set it to false, or create the " +
@@ -410,7 +412,7 @@ func (w *subnetWalk) writeLeases(blocks bool) {
 		f := w.facts[l.Subnet]
 		switch {
 		case string(f.UID) != key.Name || !s.Served || s.Network != l.Network:
-		case s.Zone != 0 && s.Zone != l.Zone && len(l.Nodes) == 0:
+		case s.Zone != l.Zone && len(l.Nodes) == 0:
 			delete(w.leases, key)
 			continue
 		default:

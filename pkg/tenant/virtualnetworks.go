@@ -188,7 +188,8 @@ type virtualTables struct {
 	oldest  *derive.Table[derive.Name, []derive.Object] // VirtualNetworks of a Namespace that count
 	inSpace *derive.Index[derive.Name, derive.Object, VirtualNetworkFacts]
 	leased  *derive.Index[derive.Object, derive.Object, LeaseFacts] // leases by VirtualNetwork; nil without leases
-	// zones are the zones of the VirtualNetworks with leases; nil without leases.
+	// zones are the zones of the VirtualNetworks with leases: of leases with blocks if there are any, since Pods may have
+	// their addresses. It is nil without leases.
 	zones    *derive.Table[derive.Object, uint16]
 	separate *derive.Index[derive.Name, derive.Object, uint16] // zones that are not 0, by Namespace
 	// imported are imports by VirtualNetwork.
@@ -225,9 +226,7 @@ func newVirtual(e *derive.Engine, o Objects) (*virtualTables, *derive.Table[Name
 			func(_ derive.Object, f LeaseFacts) []derive.Object { return []derive.Object{f.Network} })
 		t.zones = derive.NewTable(e, "zones-of-networks",
 			func(k derive.Object, r *derive.Reader) (zone uint16, _ []problem.Problem) {
-				for _, row := range derive.List(r, t.leased, k) {
-					zone = max(zone, row.Value.Zone)
-				}
+				zone, _ = zoneOfLeases(derive.Values(derive.List(r, t.leased, k)))
 				return zone, nil
 			}, derive.KeysOfIndex(t.leased))
 		t.separate = derive.NewIndex(t.zones, "separate network", func(k derive.Object, zone uint16) []derive.Name {
@@ -308,6 +307,20 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			out.Joined, out.Far = tables.JoinedRanges(name, r)
 			return out, nil
 		}, derive.KeysOf(t.Networks), derive.KeysOfIndex(t.leased))
+}
+
+// zoneOfLeases returns the zone of a network with these leases. pods is set if one has blocks. While a network without
+// Pods moves to another zone, its leases have two zones.
+func zoneOfLeases(leases []LeaseFacts) (zone uint16, pods bool) {
+	for _, l := range leases {
+		switch here := len(l.Nodes) > 0; {
+		case here && !pods:
+			zone, pods = l.Zone, true
+		case here == pods:
+			zone = max(zone, l.Zone)
+		}
+	}
+	return zone, pods
 }
 
 // zoneAndRanges returns the zone and the ranges of a separate network, and zero values for other networks.

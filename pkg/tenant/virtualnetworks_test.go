@@ -49,7 +49,7 @@ func newVirtualWorld() *virtualWorld {
 	w.tables = NewCluster(e, Objects{Namespaces: w.namespaces, Labels: names, Networks: w.networks, Routers: w.routers,
 		Imports: w.imports, Subnets: w.subnets, Leases: w.leases, Allowed: w.allowed,
 		Reserved: []derive.Readable[derive.Object, []Reserved]{w.reserved}})
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		names.Set(derive.Object{Name: name}, labels.Set{"kubernetes.io/metadata.name": name})
 	}
 	for _, s := range []interface{ Loaded() }{w.namespaces, names, w.networks, w.routers, w.imports, w.subnets, w.leases,

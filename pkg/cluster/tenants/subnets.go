@@ -225,7 +225,7 @@ func (t *subnetTables) leaseStep(k derive.Object, r *derive.Reader) (leaseStep, 
 		if !cluster.On || !s.Served || !numbered || exists && (have.Network != s.Network || have.Range != s.Range) {
 			continue
 		}
-		if exists && s.Zone != 0 && s.Zone != have.Zone && len(have.Nodes) == 0 {
+		if exists && s.Zone != have.Zone && len(have.Nodes) == 0 {
 			continue // its network moved to this zone before a Pod had an address
 		}
 		want.Subnet, want.Network, want.Range, want.Ending, pools = row.Key, s.Network, s.Range, false, s.Pools
