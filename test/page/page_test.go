@@ -188,7 +188,9 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	modules := install(t, ".")
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+	// This ends a browser that hangs. Each step of drive.mjs has a limit of its own. While a lab runs, all of them take
+	// minutes.
+	ctx, stop := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer stop()
 	drive := exec.CommandContext(ctx, "node", "drive.mjs", string(arguments))
 	drive.Dir = modules
