@@ -1,13 +1,20 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/vishvananda/netlink"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	contrailv4 "github.com/tombolo-net/tombolo/pkg/apis/contrail/v4"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
@@ -60,6 +67,74 @@ func testOwnNetwork(t *testing.T, c *cluster) {
 	if err := os.Remove(stop); err != nil {
 		t.Fatal(err)
 	}
+	n.reachesOutside(t, again)
 	n.del(db)
 	n.del(again)
+}
+
+// reachesOutside lets the Pods of network blue reach a machine outside, by spec.fabricSNAT. The machine sees the Node.
+func (n *networks) reachesOutside(t *testing.T, p *pod) {
+	t.Helper()
+	machine := n.sandbox("machine")
+	there, err := os.Open(machine.netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own-out0"}, PeerName: "eth0",
+		PeerNamespace: netlink.NsFd(int(there.Fd()))}
+	up := func(name, address string) error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr(address)
+		return errors.Join(err, netlink.AddrAdd(l, a), netlink.LinkSetUp(l))
+	}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(link) })
+	if err := errors.Join(up("own-out0", "203.0.113.1/24"),
+		machine.within(func() error { return up("eth0", "203.0.113.2/24") })); err != nil {
+		t.Fatal(err)
+	}
+	machine.serveOutside(t, 80)
+	ask := func(within time.Duration) (text string, err error) {
+		err = p.within(func() error {
+			c, err := net.DialTimeout("tcp", "203.0.113.2:80", within)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			b := make([]byte, 100)
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			if _, err := c.Write([]byte("hello")); err != nil {
+				return err
+			}
+			at, err := c.Read(b)
+			text = string(b[:at])
+			return err
+		})
+		return text, err
+	}
+	if text, err := ask(500 * time.Millisecond); err == nil {
+		t.Errorf("without fabricSNAT the Pod reaches the machine: %s", text)
+	}
+	var v contrailv4.VirtualNetwork
+	key := client.ObjectKey{Namespace: n.namespace, Name: "blue"}
+	if err := n.objects.Get(n.t.Context(), key, &v); err != nil {
+		t.Fatal(err)
+	}
+	v.Spec.FabricSNAT = true
+	if err := n.objects.Update(n.t.Context(), &v); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("the Pod reaches a machine outside", func() error {
+		text, err := ask(time.Second)
+		if want := "machine 203.0.113.1 hello"; err == nil && text != want {
+			t.Fatalf("the machine answers %q, want %q", text, want)
+		}
+		return err
+	})
 }
