@@ -96,39 +96,65 @@ func TestSeparateConversations(t *testing.T) {
 	})
 }
 
-// TestSeparateLeaks sends random packets of all Pods. No packet leaves the network of its sender.
+// TestSeparateLeaks sends random packets of all Pods. They arrive in the network of their sender, and in one that is
+// joined with it.
 func TestSeparateLeaks(t *testing.T) {
-	states := separateNodes()
-	networkOf := func(p Pod) string {
+	for _, row := range []struct {
+		name   string
+		states map[string]State
+		seed   uint64
+		pairs  []string // networks of senders and receivers of many packets
+	}{
+		{"without joins", separateNodes(), 1, []string{"red red", "blue blue"}},
+		{"with a join", joinedNodes(), 2, []string{"red red", "red green", "green red", "blue blue"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			arrived := leaks(t, row.states, row.seed)
+			for _, pair := range row.pairs {
+				if arrived[pair] < 30 {
+					t.Errorf("only %d packets arrive from %s", arrived[pair], pair)
+				}
+			}
+		})
+	}
+}
+
+// leaks sends random packets, and returns how many have arrived from each network in each network.
+func leaks(t *testing.T, states map[string]State, seed uint64) map[string]int {
+	t.Helper()
+	group := func(p Pod) string {
 		if p.Port == 5 {
 			return "c"
 		}
-		return p.Network.Name
+		return strings.ReplaceAll(p.Network.Name, "green", "red")
 	}
-	rnd := rand.New(rand.NewPCG(1, 31))
+	rnd := rand.New(rand.NewPCG(seed, 31))
 	c := cableOf(t, states)
-	arrived := 0
+	arrived := map[string]int{}
 	for range 3000 {
 		fromNode, toNode := []string{"east1", "east2"}[rnd.IntN(2)], []string{"east1", "east2"}[rnd.IntN(2)]
-		client, server := states[fromNode].Pods[rnd.IntN(7)], states[toNode].Pods[rnd.IntN(7)]
+		from, to := states[fromNode].Pods, states[toNode].Pods
+		client, server := from[rnd.IntN(len(from))], to[rnd.IntN(len(to))]
 		ip := server.IPs[rnd.IntN(2)]
 		end := fmt.Sprint(fromNode, " pod", client.Port)
 		p := c.request(end, netip.AddrPortFrom(ip, 80).String(), oftest.TCP)
 		p.SrcPort = uint16(rnd.IntN(4) + 40000)
 		w := c.send(end, p)
 		at := w.places[len(w.places)-1]
-		i := slices.IndexFunc(states[toNode].Pods, func(p Pod) bool { return fmt.Sprint("pod", p.Port) == at })
+		i := slices.IndexFunc(to, func(p Pod) bool { return fmt.Sprint("pod", p.Port) == at })
 		if i < 0 {
+			if group(client) == "red" && group(server) == "red" && client.Name != server.Name {
+				t.Fatalf("%s to %s: %s", end, ip, w)
+			}
 			continue // a host, or dropped
 		}
-		arrived++
-		if have := states[toNode].Pods[i]; networkOf(have) != networkOf(client) || !slices.Contains(have.IPs, ip) {
-			t.Fatalf("%s to %s: %s is in network %q, want %q", end, ip, at, networkOf(have), networkOf(client))
+		have := to[i]
+		arrived[client.Network.Name+" "+have.Network.Name]++
+		if group(have) != group(client) || !slices.Contains(have.IPs, ip) {
+			t.Fatalf("%s to %s: %s is in network %q, want %q", end, ip, at, group(have), group(client))
 		}
 	}
-	if arrived < 300 {
-		t.Errorf("only %d packets arrive", arrived)
-	}
+	return arrived
 }
 
 // TestSeparateRefusal takes the agent's refusal of a connection in a separate network back over both Nodes.
@@ -507,48 +533,6 @@ func TestSeparateJoins(t *testing.T) {
 		p := c.request("east1 pod4", "10.50.2.18:80", oftest.TCP)
 		if w := apart.send("east1 pod4", p); !strings.Contains(w.String(), "dropped") {
 			t.Errorf("%s does not know the join any more: %s", node, w)
-		}
-	}
-}
-
-// TestSeparateJoinsLeak sends random packets of all Pods. They arrive in the network of their sender, and in the one
-// that is joined with it.
-func TestSeparateJoinsLeak(t *testing.T) {
-	states := joinedNodes()
-	group := func(p Pod) string {
-		if p.Port == 5 {
-			return "c"
-		}
-		return strings.ReplaceAll(p.Network.Name, "green", "red")
-	}
-	rnd := rand.New(rand.NewPCG(2, 31))
-	c := cableOf(t, states)
-	arrived := map[string]int{}
-	for range 3000 {
-		fromNode, toNode := []string{"east1", "east2"}[rnd.IntN(2)], []string{"east1", "east2"}[rnd.IntN(2)]
-		client, server := states[fromNode].Pods[rnd.IntN(8)], states[toNode].Pods[rnd.IntN(8)]
-		ip := server.IPs[rnd.IntN(2)]
-		end := fmt.Sprint(fromNode, " pod", client.Port)
-		p := c.request(end, netip.AddrPortFrom(ip, 80).String(), oftest.TCP)
-		p.SrcPort = uint16(rnd.IntN(4) + 40000)
-		w := c.send(end, p)
-		at := w.places[len(w.places)-1]
-		i := slices.IndexFunc(states[toNode].Pods, func(p Pod) bool { return fmt.Sprint("pod", p.Port) == at })
-		if i < 0 {
-			if group(client) == "red" && group(server) == "red" && client.Name != server.Name {
-				t.Fatalf("%s to %s: %s", end, ip, w)
-			}
-			continue // a host, or dropped
-		}
-		have := states[toNode].Pods[i]
-		arrived[client.Network.Name+" "+have.Network.Name]++
-		if group(have) != group(client) || !slices.Contains(have.IPs, ip) {
-			t.Fatalf("%s to %s: %s is in network %q, want %q", end, ip, at, group(have), group(client))
-		}
-	}
-	for _, pair := range []string{"red red", "red green", "green red", "blue blue"} {
-		if arrived[pair] < 30 {
-			t.Errorf("only %d packets arrive from %s", arrived[pair], pair)
 		}
 	}
 }

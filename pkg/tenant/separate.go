@@ -60,9 +60,10 @@ type judge struct {
 	// homeless are the networks with such Subnets, with their places in the order of their claims.
 	homeless map[derive.Object]int
 	groups   map[Name]*group
-	// others are zones that networks of several Namespaces have, and given new zones of a Namespace.
+	// others are zones with networks of several Namespaces.
 	others map[uint16]bool
-	given  map[string][]uint16
+	// given are the zones that networks of a Namespace move to.
+	given map[string][]uint16
 }
 
 // claimant is a VirtualNetwork with Subnets that have no leases.
