@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,11 +32,21 @@ import (
 
 // reportStore keeps the report of one Node as an API server does.
 type reportStore struct {
+	mu     sync.Mutex // where podNetworks runs
 	have   *tombolov1alpha1.NodeNetworkReport
 	writes int
 }
 
+// stored returns the report, nil if there is no report, and how often it was written.
+func (s *reportStore) stored() (*tombolov1alpha1.NodeNetworkReport, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.have.DeepCopy(), s.writes
+}
+
 func (s *reportStore) get(context.Context) (*tombolov1alpha1.NodeNetworkReport, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.have == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: nodeNetworksResource}, "node-1")
 	}
@@ -43,6 +54,8 @@ func (s *reportStore) get(context.Context) (*tombolov1alpha1.NodeNetworkReport, 
 }
 
 func (s *reportStore) create(_ context.Context, r *tombolov1alpha1.NodeNetworkReport) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.have = r.DeepCopy()
 	s.writes++
 	return nil
@@ -53,6 +66,8 @@ func (s *reportStore) patch(_ context.Context, merge []byte) error {
 		Spec tombolov1alpha1.NodeNetworkReportSpec `json:"spec"`
 	}
 	err := json.Unmarshal(merge, &p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.have.Spec = p.Spec
 	s.writes++
 	return err
@@ -115,13 +130,19 @@ func (r *networkRig) settle() {
 	}
 }
 
-// grant answers the claims of the report as the controller does.
+// grant answers the claims of the report as the controller does, and writes the report.
 func (r *networkRig) grant() {
 	r.t.Helper()
+	r.answer()
+	r.settle()
+}
+
+// answer gives the lease the blocks that the report claims.
+func (r *networkRig) answer() {
 	f := tenant.LeaseFactsOf(r.lease)
 	var claims []tenant.Claim
-	if r.stored.have != nil {
-		if n, ok := tenant.ReportFactsOf(r.stored.have)[f.Network]; ok {
+	if have, _ := r.stored.stored(); have != nil {
+		if n, ok := tenant.ReportFactsOf(have)[f.Network]; ok {
 			claims = append(claims, n.ClaimOn("node-1", f.Range))
 		}
 	}
@@ -134,7 +155,6 @@ func (r *networkRig) grant() {
 		}
 		r.lease.Spec.Nodes = append(r.lease.Spec.Nodes, blocks)
 	}
-	r.settle()
 }
 
 func (r *networkRig) pod(name, annotation string) {
@@ -189,11 +209,12 @@ func (r *networkRig) addWithin(name string, within time.Duration) string {
 }
 
 func (r *networkRig) report() string {
-	if r.stored.have == nil {
+	have, _ := r.stored.stored()
+	if have == nil {
 		return "none"
 	}
 	var out []string
-	for _, n := range r.stored.have.Spec.Networks {
+	for _, n := range have.Spec.Networks {
 		text := fmt.Sprint(n.Namespace, "/", n.Name, " ", n.Pods, " ", n.Requested)
 		for _, a := range n.Addresses {
 			text += fmt.Sprint(" ", a.Address, " ", a.Pod, " ", a.UID)
@@ -220,8 +241,8 @@ func TestReportGathers(t *testing.T) {
 			t.Helper()
 			<-time.After(after)
 			synctest.Wait()
-			if r.stored.writes != want || r.report() != report {
-				t.Errorf("%s: %d writes, want %d: %s", what, r.stored.writes, want, r.report())
+			if _, writes := r.stored.stored(); writes != want || r.report() != report {
+				t.Errorf("%s: %d writes, want %d: %s", what, writes, want, r.report())
 			}
 		}
 		r.declare("web", "a/blue")
@@ -229,7 +250,7 @@ func TestReportGathers(t *testing.T) {
 		wrote("a Pod has come", networksSettle-time.Millisecond, 0, "none")
 		wrote("a moment later", time.Millisecond, 1, "a/blue 1 []")
 
-		r.grant()
+		r.answer() // run alone writes the report
 		r.declare("db", "a/blue")
 		r.read()
 		for _, name := range []string{"web", "db"} {

@@ -252,7 +252,8 @@ func watch[T client.Object](mgr ctrl.Manager, w *warner, version, kind string, o
 	problems func(T) []problem.Problem, options ...builder.ForOption) error {
 	options = append(options, builder.WithPredicates(changed(problems)))
 	err := ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind)+"-warnings").
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4, NeedLeaderElection: new(false)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, NeedLeaderElection: new(false),
+			UsePriorityQueue: new(false)}). // it can block at the end (see package traceflow)
 		For(object, options...).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 			o, ok := object.DeepCopyObject().(T)
