@@ -30,6 +30,7 @@ type rotating struct {
 	name string
 	cmd  *exec.Cmd
 	in   io.Writer
+	all  []*rotating // with this one, where they can be looked at
 
 	mu    sync.Mutex
 	last  sideReport
@@ -117,9 +118,26 @@ func (s *rotating) until(what string, wait time.Duration, ok func(sideReport) bo
 	s.t.Helper()
 	for deadline := time.Now().Add(wait); !ok(s.report()); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("side %s: not within %s: %s: %+v", s.name, wait, what, s.report())
+			s.t.Fatalf("side %s: not within %s: %s: %+v%s", s.name, wait, what, s.report(), s.devices())
 		}
 	}
+}
+
+// devices describes the devices of all sides twice, 6 s apart: a handshake that fails begins again after 5 s.
+func (s *rotating) devices() string {
+	out := ""
+	for range 2 * min(1, len(s.all)) {
+		time.Sleep(6 * time.Second)
+		for _, side := range s.all {
+			was := side.report().Devices
+			side.tell(sideOrder{Look: true})
+			for deadline := time.Now().Add(3 * time.Second); side.report().Devices == was && time.Now().Before(deadline); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			out += "\n" + side.name + " " + side.report().Devices
+		}
+	}
+	return out
 }
 
 // kernels waits until there is a device, which is the kernel's where that has WireGuard.
@@ -170,6 +188,9 @@ func startSides(t *testing.T, nodes bool, count int, hidden ...int) *rotatingSid
 				side.cmd.Process.Pid, i))
 		}
 		side.sh(fmt.Sprintf("ip link set lo up; ip address add %s/24 dev wire; ip link set wire up", sideAddress(i)))
+	}
+	for _, side := range s.all {
+		side.all = s.all
 	}
 	s.announce()
 	return s

@@ -13,10 +13,12 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -72,6 +74,7 @@ type sideOrder struct {
 	Away      bool // it stops, until Restart
 	Load      bool // begin to send, to all peers
 	Stop      bool // sending
+	Look      bool // report the devices
 
 	// Of a whole agent.
 	Switch   string // the run directory of its Open vSwitch; the side begins once it is set
@@ -89,6 +92,7 @@ type sideReport struct {
 	Begun, Ended   int // how often it has sent
 	Problems       []string
 	Kind           string // of the first device
+	Devices        string // at the last order to look at them
 	Ready          bool   // a whole agent is
 }
 
@@ -258,7 +262,7 @@ func rotatingSide(text string) error {
 	load := &sideLoad{spec: spec, log: log}
 	tick := time.NewTicker(100 * time.Millisecond) // a pass is a third of what a side costs
 	var reports reports
-	way, away := "", false
+	way, away, devices := "", false, ""
 	for {
 		select {
 		case o, ok := <-orders:
@@ -276,6 +280,8 @@ func rotatingSide(text string) error {
 				load.start(slices.Sorted(maps.Keys(state.Peers)))
 			case o.Stop:
 				load.stop()
+			case o.Look:
+				devices = agent.look()
 			default:
 				state = o
 				agent.tables.kinds.Fill(spec.view(o).objects()...)
@@ -295,7 +301,7 @@ func rotatingSide(text string) error {
 		}
 		report := sideReport{
 			Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems()),
-			Kind: agent.encryptions[0].device.State().Kind,
+			Kind: agent.encryptions[0].device.State().Kind, Devices: devices,
 		}
 		report.Info, _ = agent.rotation.published()
 		report.Sent, report.Answered, report.Begun, report.Ended = load.result()
@@ -362,6 +368,30 @@ func startSide(ctx context.Context, spec sideSpec, state sideOrder, host *hostne
 	}
 	running.Go(func() { s.rotation.run(ctx) })
 	return s
+}
+
+// look describes the devices, for a test that has failed.
+func (s *side) look() string {
+	client, err := wgctrl.New()
+	if err != nil {
+		return err.Error()
+	}
+	defer client.Close()
+	var out strings.Builder
+	for _, e := range s.encryptions {
+		d, err := client.Device(e.deviceName)
+		if err != nil {
+			fmt.Fprintf(&out, " [%s: %v]", e.deviceName, err)
+			continue
+		}
+		fmt.Fprintf(&out, " [%s: key %.6s port %d", d.Name, d.PublicKey, d.ListenPort)
+		for _, p := range d.Peers {
+			fmt.Fprintf(&out, "; peer %.6s at %s handshake %s sent %d received %d", p.PublicKey, p.Endpoint,
+				time.Since(p.LastHandshakeTime).Round(time.Second), p.TransmitBytes, p.ReceiveBytes)
+		}
+		out.WriteString("]")
+	}
+	return time.Now().Format("15:04:05.000") + out.String()
 }
 
 // pass does the agent's work after a change.

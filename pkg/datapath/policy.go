@@ -393,9 +393,18 @@ func (p *Policies) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _ []
 		frontends, _ = derive.Get(r, p.base.Frontends, c.service)
 	}
 	s := directions[c.direction]
-	for _, match := range c.matches(s, derived(r, p.base.outside), frontends) {
-		e.Flows = append(e.Flows,
-			flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
+	add := func(more ...flow.Cond) {
+		for _, match := range c.matches(s, derived(r, p.base.outside), frontends, more...) {
+			e.Flows = append(e.Flows,
+				flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
+		}
+	}
+	if c.network == (derive.Object{}) {
+		add()
+		return e, nil
+	}
+	for _, packets := range p.tenants.packetsWith(r, c.network, c.direction) {
+		add(packets)
 	}
 	return e, nil
 }

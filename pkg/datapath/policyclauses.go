@@ -24,8 +24,9 @@ type clause struct {
 	kind      clauseKind
 	// of appliedTo and peer (a Pod of another cluster: remote), or of a port of unknown Pods
 	identity uint32
-	to       netip.Prefix // for a block, for a Pod's own port, and for the group of messages of IGMP
-	ports    portMask     // of port
+	to       netip.Prefix  // for a block, for a Pod's own port, and for the group of messages of IGMP
+	network  derive.Object // the VirtualNetwork of a Pod's own port
+	ports    portMask      // of port
 	service  derive.Object
 }
 
@@ -68,7 +69,7 @@ func (c clause) Compare(o clause) int {
 	return cmp.Or(cmp.Compare(c.direction, o.direction), c.rank.Compare(o.rank), cmp.Compare(c.kind, o.kind),
 		cmp.Compare(c.identity, o.identity),
 		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports),
-		c.service.Compare(o.service))
+		c.service.Compare(o.service), c.network.Compare(o.network))
 }
 
 var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer",
@@ -87,6 +88,8 @@ func (c clause) String() string {
 		return text + c.service.String()
 	case c.kind != port:
 		return text + fmt.Sprint(c.identity)
+	case c.network != derive.Object{}:
+		return text + c.ports.String() + " of " + c.to.String() + " in " + c.network.String()
 	case c.to.IsValid():
 		return text + c.ports.String() + " of " + c.to.String()
 	case c.identity != 0:
@@ -101,8 +104,9 @@ func (p portMask) String() string {
 
 // matches returns the matches of the clause's flows, for the versions of IP that the Node serves. A clause about Pods
 // has one flow, since identities have no version. A port has one for each version, and a Service one for each address
-// and port.
-func (c clause) matches(d direction, here outside, frontends []service.Frontend) (out []flow.Match) {
+// and port. The flows of a port also have the conditions more.
+func (c clause) matches(d direction, here outside, frontends []service.Frontend,
+	more ...flow.Cond) (out []flow.Match) {
 	if c.to.IsValid() && !here.Families.Serve(c.to.Addr()) {
 		return nil
 	}
@@ -126,7 +130,7 @@ func (c clause) matches(d direction, here outside, frontends []service.Frontend)
 		}
 		return nil
 	}
-	var more []flow.Cond
+	more = slices.Clip(more)
 	if c.identity != 0 {
 		more = append(more, d.other.Is(uint64(c.identity)))
 	}
@@ -248,7 +252,7 @@ func whole(rule policy.Rule) bool {
 	peers := rule.AnyPeer || len(rule.Peers)+len(rule.ClusterSet)+len(rule.Services)+len(rule.Names)+len(rule.Blocks)+
 		len(rule.Asked) > 0
 	ports := rule.AnyPort || len(rule.Ports)+len(rule.ICMP)+len(rule.IGMP)+len(rule.UnknownPorts) > 0 ||
-		slices.ContainsFunc(rule.Targets, func(t policy.Target) bool { return len(t.IPs) > 0 })
+		slices.ContainsFunc(rule.Targets, func(t policy.Target) bool { return len(t.Ends) > 0 })
 	return len(rule.Applied) > 0 && peers && ports
 }
 
@@ -298,33 +302,34 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 		c.service = name
 		peers = append(peers, c)
 	}
-	to := func(p portMask, to netip.Prefix) {
+	to := func(p portMask, to netip.Prefix, network derive.Object) {
 		c := of(port)
-		c.ports, c.to = p, to
+		c.ports, c.to, c.network = p, to, network
 		ports = append(ports, c)
 	}
+	anywhere := derive.Object{}
 	for _, r := range rule.Ports {
 		for _, m := range masks(r) {
-			to(m, netip.Prefix{})
+			to(m, netip.Prefix{}, anywhere)
 		}
 	}
 	for _, i := range rule.ICMP {
 		m := portMask{protocol: protocolICMP}
 		m.value, m.mask = message(i.Type)
 		m.sourceValue, m.sourceMask = message(i.Code)
-		to(m, netip.Prefix{})
+		to(m, netip.Prefix{}, anywhere)
 	}
 	for _, i := range rule.IGMP {
 		var group netip.Prefix
 		if i.Group.Is4() {
 			group = host(i.Group)
 		}
-		to(portMask{protocol: protocolIGMP}, group)
+		to(portMask{protocol: protocolIGMP}, group, anywhere)
 	}
 	for _, t := range rule.Targets {
 		for _, m := range masks(t.PortRange) {
-			for _, ip := range t.IPs {
-				to(m, host(ip))
+			for _, end := range t.Ends {
+				to(m, host(end.Addr), end.Network)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestPartOf(t *testing.T) {
 			if !anyPort {
 				port := policy.PortRange{Protocol: corev1.ProtocolTCP, From: 80, To: 90}
 				rule.Ports, rule.ICMP = []policy.PortRange{port}, []policy.ICMP{{Type: 8, Code: policy.Any}}
-				rule.Targets = []policy.Target{{PortRange: port, IPs: []netip.Addr{addrOf("10.11.0.2")}}}
+				rule.Targets = []policy.Target{{PortRange: port, Ends: []policy.FurtherAddr{{Addr: addrOf("10.11.0.2")}}}}
 			}
 			list := parts(policy.RuleKey{}, rule)
 			for i, part := range list {

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -262,6 +264,73 @@ func TestSeparatePolicies(t *testing.T) {
 	}
 	if have := rechecks(zoneOfRed + 1); len(have) > 0 {
 		t.Errorf("a connection in the zone of no network is judged again: %v", have)
+	}
+}
+
+// TestSeparateNamedPorts has two servers with one address in two networks. Each gives the name web to another number. A
+// rule with this name allows the number of the server in the network of the packet.
+func TestSeparateNamedPorts(t *testing.T) {
+	s := separateNodes()["east1"]
+	c := newSources(s)
+	for name, place := range s.Places {
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	c.policy.Namespaces.Set(derive.Object{Name: "a"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	networks := []derive.Object{{Namespace: "a", Name: "blue"}, {Namespace: "a", Name: "red"}}
+	var far []policy.FurtherAddress
+	for i, network := range networks {
+		zone := []uint16{0, zoneOfRed}[i]
+		c.policy.Blocks.Set(derive.Object{Name: network.Name}, []policy.NodeBlock{
+			{Node: "east1", Range: rangeOf("10.50.0.0/28"), Network: network, Zone: zone},
+			{Node: "east2", Range: rangeOf("10.50.0.16/28"), Network: network, Zone: zone}})
+		for name, node := range map[string]string{s.Pods[2+i].Name: "east1", "far-" + network.Name: "east2"} {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: map[string]string{"on": node}}}
+			p.Spec.NodeName = node
+			if node == "east1" {
+				p.Status.PodIPs = []corev1.PodIP{{IP: "10.50.0.2"}}
+			}
+			p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: int32(80 + i)}}}}
+			c.policy.Pods.Set(derive.ObjectOf(p), policy.PodFactsOf(p))
+		}
+		far = append(far, policy.FurtherAddress{IP: addrOf("10.50.0.18"),
+			Pod: derive.Object{Namespace: "a", Name: "far-" + network.Name}, Network: network})
+	}
+	c.policy.Further.Set(derive.Object{Name: "east2"}, far)
+	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web"}}
+	n.Spec.PodSelector.MatchLabels = map[string]string{"on": "east1"}
+	n.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
+	web := []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromString("web"))}}
+	n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: web}}
+	n.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: web}}
+	c.policy.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(n), policy.FactsOf(n))
+	c.engine.Pass()
+	sw, err := oftest.New(Program, slices.Collect(maps.Values(c.held))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, end := addrOf("10.50.0.2"), addrOf("10.50.0.18")
+	for i, network := range networks {
+		pod := s.Pods[2+i]
+		for _, port := range []uint16{80, 81} {
+			want := port == uint16(80+i)
+			for d, p := range [...]oftest.Packet{
+				policy.Ingress: {InPort: tunnelPort, EthSrc: gwMAC, EthDst: MACOf(s.Networks[network].Place.ID), IPSrc: end,
+					IPDst: near, TunSrc: eastTwo, TunDst: eastOne},
+				policy.Egress: {InPort: pod.Port, EthSrc: pod.MAC, EthDst: gwMAC, IPSrc: near, IPDst: end},
+			} {
+				d := policy.Direction(d)
+				p.Proto, p.SrcPort, p.DstPort = oftest.TCP, 40000+port, port
+				if r := sw.Send(p); r.Err != nil || len(r.Outputs) == 1 != want {
+					t.Errorf("%s in %s: %s goes %s, want it to pass: %t", d, network, p, r, want)
+				}
+				v := c.policy.Decide(derive.Object{Namespace: "a", Name: pod.Name}, d, policy.Connection{From: p.IPSrc,
+					To: p.IPDst, Networks: [2]derive.Object{network, network}, Protocol: corev1.ProtocolTCP, Port: port})
+				if v.Allowed != want {
+					t.Errorf("%s in %s, port %d: allowed is %t, want %t", d, network, port, v.Allowed, want)
+				}
+			}
+		}
 	}
 }
 

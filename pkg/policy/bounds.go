@@ -628,7 +628,7 @@ func (r Rule) parts(each func(part)) {
 	if r.AnyPort {
 		return
 	}
-	ports := func(p PortRange, to netip.Addr) {
+	ports := func(p PortRange, to FurtherAddr) {
 		source := [][2]uint16{{}}
 		if p.SourceFrom != 0 || p.SourceTo != 0 {
 			source = Masks(p.SourceFrom, p.SourceTo)
@@ -636,16 +636,20 @@ func (r Rule) parts(each func(part)) {
 		for _, d := range Masks(p.From, p.To) {
 			for _, s := range source {
 				numbers := uint64(d[0])<<48 | uint64(d[1])<<32 | uint64(s[0])<<16 | uint64(s[1])
-				each(part{kind: partPort, value: numbers, to: to, text: string(p.Protocol)})
+				text := string(p.Protocol)
+				if to.Network != (derive.Object{}) {
+					text += " in " + to.Network.String()
+				}
+				each(part{kind: partPort, value: numbers, to: to.Addr, text: text})
 			}
 		}
 	}
 	for _, p := range r.Ports {
-		ports(p, netip.Addr{})
+		ports(p, FurtherAddr{})
 	}
 	for _, t := range r.Targets {
-		for _, ip := range t.IPs {
-			ports(t.PortRange, ip)
+		for _, end := range t.Ends {
+			ports(t.PortRange, end)
 		}
 	}
 	for _, i := range r.ICMP {

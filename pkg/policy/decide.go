@@ -162,7 +162,9 @@ func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 	}
 	return other == UnknownPod && slices.Contains(r.UnknownPorts, c.Protocol) ||
 		slices.ContainsFunc(r.Ports, func(p PortRange) bool { return p.contains(c) }) ||
-		slices.ContainsFunc(r.Targets, func(t Target) bool { return t.contains(c) && slices.Contains(t.IPs, c.To) })
+		slices.ContainsFunc(r.Targets, func(t Target) bool {
+			return t.contains(c) && slices.Contains(t.Ends, FurtherAddr{c.Networks[Ingress], c.To})
+		})
 }
 
 func (p PortRange) contains(c Connection) bool {

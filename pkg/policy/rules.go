@@ -354,7 +354,7 @@ func (t *ruleTables) targets(d Direction, f ruleFacts, applied []Identity, r *de
 			peers = append(peers, list...)
 		}
 	}
-	ends := map[PortRange][]netip.Addr{}
+	ends := map[PortRange][]FurtherAddr{}
 	for _, name := range f.Named {
 		pods := t.all.ids.byPort
 		if d == Ingress {
@@ -365,23 +365,27 @@ func (t *ruleTables) targets(d Direction, f ruleFacts, applied []Identity, r *de
 			if d == Ingress && !slices.Contains(applied, i) {
 				continue
 			}
-			ips := t.all.places.addressesOfPod(r, row.Key, row.Value)
-			for _, further := range t.all.places.furtherOfPod(r, row.Key, row.Value) {
-				ips = append(ips, further.IP)
+			var own []FurtherAddr
+			for _, ip := range t.all.places.addressesOfPod(r, row.Key, row.Value) {
+				own = append(own, FurtherAddr{Addr: ip})
 			}
-			if d == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(ips, f.inBlock) {
+			for _, further := range t.all.places.furtherOfPod(r, row.Key, row.Value) {
+				own = append(own, further.key())
+			}
+			if d == Egress && !f.AnyPeer && !slices.Contains(peers, i) &&
+				!slices.ContainsFunc(own, func(a FurtherAddr) bool { return f.inBlock(a.Addr) }) {
 				continue
 			}
 			for _, p := range row.Value.Ports {
 				if p.portName == name {
 					port := PortRange{Protocol: name.Protocol, From: p.Port, To: p.Port}
-					ends[port] = append(ends[port], ips...)
+					ends[port] = append(ends[port], own...)
 				}
 			}
 		}
 	}
-	for port, ips := range ends {
-		out = append(out, Target{port, sorted(ips, netip.Addr.Compare)})
+	for port, all := range ends {
+		out = append(out, Target{port, sorted(all, FurtherAddr.Compare)})
 	}
 	slices.SortFunc(out, func(a, b Target) int { return a.Compare(b.PortRange) })
 	return out

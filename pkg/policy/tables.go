@@ -67,7 +67,9 @@ type Rule struct {
 // Target is a destination port of certain Pods.
 type Target struct {
 	PortRange
-	IPs []netip.Addr // of both families
+	// Ends are the addresses of both families, each in its VirtualNetwork or, without one, in the network of the Pod's
+	// Namespace.
+	Ends []FurtherAddr
 }
 
 // Holder is the Pod that has an address.
