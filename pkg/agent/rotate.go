@@ -226,19 +226,24 @@ func (r *rotation) meet(now time.Time) (anyone bool) {
 }
 
 // observe takes over the state of a device. If anew is set, handshakes before the start of this process do not count,
-// since they may have used another key.
+// since they may have used another key. A device that does not answer has no sessions at the moment. If it has the same
+// key later, its earlier handshakes count. The next ones may come two minutes later.
 func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, anew bool) {
 	begun := now
 	if !d.looked {
 		begun = now.Add(-times.settle)
 	}
+	silent := have.PublicKey == publickey.Key{} && len(have.Peers) == 0
 	switch {
 	case !d.looked && anew:
 		d.since = now
-	case d.looked && d.key != have.PublicKey:
+	case d.looked && d.key != have.PublicKey && !silent:
 		d.since, d.peers = d.last, nil
 	}
-	d.looked, d.key, d.last = true, have.PublicKey, now
+	d.looked, d.last = true, now
+	if !silent {
+		d.key = have.PublicKey
+	}
 	before := d.peers
 	d.peers = map[publickey.Key]time.Time{}
 	for _, p := range have.Peers {

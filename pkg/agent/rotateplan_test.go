@@ -323,6 +323,44 @@ func TestRotationLingers(t *testing.T) {
 	}
 }
 
+// TestKnownSessions looks at a device that has no answer for a moment, and at one that gets another key.
+func TestKnownSessions(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
+	key, next, peer := publickey.Key{1}, publickey.Key{2}, publickey.Key{3}
+	with := func(own publickey.Key, handshake int) wireguard.Session {
+		return wireguard.Session{PublicKey: own,
+			Peers: []wireguard.PeerState{{PublicKey: peer, LastHandshake: at(handshake)}}}
+	}
+	for _, test := range []struct {
+		name  string
+		looks []wireguard.Session // one a second
+		want  []int               // since which second there is a session; -1: no session
+	}{
+		{"a session", []wireguard.Session{{PublicKey: key}, with(key, 1), with(key, 1)}, []int{-1, 1, 1}},
+		{"no device at first", []wireguard.Session{{}, {}, with(key, 2)}, []int{-1, -1, 2}},
+		{"no answer once", []wireguard.Session{{PublicKey: key}, with(key, 1), {}, with(key, 1)}, []int{-1, 1, -1, 3}},
+		{"another key", []wireguard.Session{{PublicKey: key}, with(key, 1), with(next, 1), with(next, 3)},
+			[]int{-1, 1, -1, 3}},
+		{"another key after no answer", []wireguard.Session{{PublicKey: key}, with(key, 1), {}, with(next, 1)},
+			[]int{-1, 1, -1, -1}},
+	} {
+		var d knownSessions
+		var have []int
+		for second, look := range test.looks {
+			d.observe(look, at(second), usualTimes, false)
+			if since, ok := d.peers[peer]; ok {
+				have = append(have, int(since.Sub(begin).Seconds()))
+			} else {
+				have = append(have, -1)
+			}
+		}
+		if !slices.Equal(have, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, have, test.want)
+		}
+	}
+}
+
 // testRotation returns the rotation of a link of a view's Node, with its keys in a directory.
 func testRotation(v View, dir string, l insideLink) (*rotation, *tables) {
 	pair := pairOf(newEncryptions(Options{Config: v.Config, StateDir: dir, Logger: slog.New(slog.DiscardHandler)}), l)
