@@ -9,7 +9,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -27,7 +29,33 @@ func New(t testing.TB, node string) Wire {
 	t.Helper()
 	w := Wire{node, "pod0", fmt.Sprintf("/proc/%d/ns/net", child.Namespace(t))}
 	w.IP(t, "link add "+w.Node+" type veth peer name "+w.Pod, "link set "+w.Node+" up", "link set "+w.Pod+" up")
+	if err := w.Do(w.awaitUp); err != nil {
+		t.Fatal(err)
+	}
 	return w
+}
+
+// awaitUp waits until both ends send. The first end has no carrier until the second one is up. Then the kernel gives it
+// a queue a moment later, at the same time as the operational state. Until then it drops packets without an error.
+func (w Wire) awaitUp() error {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		up := 0
+		for _, end := range []string{w.Node, w.Pod} {
+			link, err := netlink.LinkByName(end)
+			if err != nil {
+				return err
+			}
+			if link.Attrs().OperState == netlink.OperUp {
+				up++
+			}
+		}
+		switch {
+		case up == 2:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%d of 2 ends of the veth pair are up after a minute", up)
+		}
+	}
 }
 
 // IP runs commands of ip(8) in the namespace.
