@@ -46,9 +46,9 @@ var (
 		net: netip.MustParsePrefix("169.254.64.1/30"), hop: netip.MustParseAddr("169.254.64.2"),
 		keyFile: "wireguard.key", key: "multicluster.trafficEncryptionMode",
 	}
-	// besideClusters is the second link between clusters. It is used while a cluster changes its key: a peer then has one
+	// secondBetweenClusters is the second link between clusters. It is used while a cluster changes its key: a peer then has one
 	// session on each link.
-	besideClusters = insideLink{
+	secondBetweenClusters = insideLink{
 		at: 1, name: "antrea-mc-wg1", tap: "antrea-mc-tap1",
 		net: netip.MustParsePrefix("169.254.64.9/30"), hop: netip.MustParseAddr("169.254.64.10"),
 		key: betweenClusters.key,
@@ -58,8 +58,8 @@ var (
 		net: netip.MustParsePrefix("169.254.64.5/30"), hop: netip.MustParseAddr("169.254.64.6"),
 		keyFile: "wireguard-nodes.key", key: "trafficEncryptionMode",
 	}
-	// besideNodes is the same between Nodes while one of them changes its key.
-	besideNodes = insideLink{
+	// secondBetweenNodes is the same between Nodes while one of them changes its key.
+	secondBetweenNodes = insideLink{
 		at: 3, name: "antrea-wg1", tap: "antrea-tap1",
 		net: netip.MustParsePrefix("169.254.64.13/30"), hop: netip.MustParseAddr("169.254.64.14"),
 		key: betweenNodes.key,
@@ -68,7 +68,7 @@ var (
 
 // insideLinks lists all links by index. Links 0 and 1 are a pair, and so are 2 and 3. The second link of a pair leads
 // to the same partners while a key changes.
-var insideLinks = [links]insideLink{betweenClusters, besideClusters, betweenNodes, besideNodes}
+var insideLinks = [links]insideLink{betweenClusters, secondBetweenClusters, betweenNodes, secondBetweenNodes}
 
 // pair returns the place of the link's pair in each list that has one value for each pair.
 func (l insideLink) pair() int { return l.at / 2 }
@@ -149,13 +149,13 @@ func (t tunnelsInside) addresses() []netip.Addr {
 }
 
 // partners are the other ends of this Node's encrypted ways, in one list for each pair of links.
-type partners [links / 2]circle
+type partners [links / 2]partnerGroup
 
 // of returns the ends that a link and its pair lead to.
-func (p partners) of(l insideLink) circle { return p[l.pair()] }
+func (p partners) of(l insideLink) partnerGroup { return p[l.pair()] }
 
-// circle are ends that all reach one another by one kind of link.
-type circle struct {
+// partnerGroup has ends that all reach one another by one kind of link.
+type partnerGroup struct {
 	Base      netip.Addr // this end's inside address; if it is not valid, this end has no tunnels
 	Keepalive time.Duration
 	Partners  []partner
@@ -164,7 +164,7 @@ type circle struct {
 // partner is another end.
 type partner struct {
 	Name string     // with its kind
-	Base netip.Addr // this end's address to it, where that is not the circle's
+	Base netip.Addr // this end's address to it, where that is not the group's
 	Way  peering.Way
 }
 
@@ -173,35 +173,35 @@ func (p partner) inside() netip.Prefix { return netip.PrefixFrom(p.Way.Inside, p
 
 // tunnels returns the tunnels to all partners that listen on a port. While keys change, it also returns the second
 // tunnels.
-func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
-	if !c.Base.IsValid() {
-		return first, beside
+func (g partnerGroup) tunnels(port int, s sessions) (first, second tunnelsInside) {
+	if !g.Base.IsValid() {
+		return first, second
 	}
-	first = tunnelsInside{Base: c.Base, Keepalive: c.Keepalive}
+	first = tunnelsInside{Base: g.Base, Keepalive: g.Keepalive}
 	if s.Changing {
 		first.Keepalive = keepSession
 	}
-	for _, p := range c.Partners {
-		if p.Base.IsValid() && p.Base != c.Base {
+	for _, p := range g.Partners {
+		if p.Base.IsValid() && p.Base != g.Base {
 			if first.Bases == nil {
 				first.Bases = map[netip.Prefix]netip.Addr{}
 			}
 			first.Bases[p.inside()] = p.Base
 		}
 		first.Peers = append(first.Peers, p.at(p.Way.Key, uint16(port)))
-		key, ok := s.beside(p)
+		key, ok := s.secondKey(p)
 		if !ok {
 			continue
 		}
-		beside.Base, beside.Keepalive, beside.Bases = c.Base, first.Keepalive, first.Bases
-		beside.Peers = append(beside.Peers, p.at(key, p.Way.NextPort))
+		second.Base, second.Keepalive, second.Bases = g.Base, first.Keepalive, first.Bases
+		second.Peers = append(second.Peers, p.at(key, p.Way.NextPort))
 		if s.detours(p) {
 			first.Unused = append(first.Unused, p.inside())
 		} else {
-			beside.Unused = append(beside.Unused, p.inside())
+			second.Unused = append(second.Unused, p.inside())
 		}
 	}
-	return first, beside
+	return first, second
 }
 
 // at returns the partner as a peer of a device: with a key, and with the port where the partner receives packets.
@@ -255,9 +255,9 @@ type encryption struct {
 	wanted     bool             // by the configuration
 	port       int
 	what       string // is not reached without a key
-	// beside is the second link of the pair, with the sessions of the next key; nil in the second link itself. keys are
+	// second is the second link of the pair, with the sessions of the next key; nil in the second link itself. keys are
 	// this end's keys for both links.
-	beside *encryption
+	second *encryption
 	keys   *wireguard.Keys
 
 	mu     sync.Mutex
@@ -269,24 +269,24 @@ type encryption struct {
 func newEncryptions(o Options) []*encryption {
 	c := o.Config
 	var out []*encryption
-	pair := func(first, beside *encryption) {
-		first.beside = beside
-		out = append(out, first, beside)
+	pair := func(first, second *encryption) {
+		first.second = second
+		out = append(out, first, second)
 	}
 	nodes, clusters := c.EncryptsNodes(), c.EncryptsPeers()
 	pair(
 		&encryption{link: betweenNodes, wanted: nodes, port: c.WireGuard.Port, what: "other Nodes"},
-		&encryption{link: besideNodes, wanted: nodes, port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"},
+		&encryption{link: secondBetweenNodes, wanted: nodes, port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"},
 	)
 	if c.MulticlusterGateway() {
 		port, next := c.Multicluster.WireGuard.Port, c.NextWireGuardPort()
 		pair(
 			&encryption{link: betweenClusters, wanted: clusters, port: port, what: "other clusters"},
-			&encryption{link: besideClusters, wanted: clusters, port: next, what: "clusters that change their keys"},
+			&encryption{link: secondBetweenClusters, wanted: clusters, port: next, what: "clusters that change their keys"},
 		)
 	}
 	for _, e := range out {
-		if e.wanted && e.beside != nil {
+		if e.wanted && e.second != nil {
 			e.load(o.StateDir)
 			if e.err != nil {
 				o.Logger.Error(e.what+" are not reached", "error", e.err)
@@ -307,14 +307,14 @@ func newEncryptions(o Options) []*encryption {
 // load reads the keys, also for the second link.
 func (e *encryption) load(dir string) {
 	if e.keys, e.err = wireguard.LoadKeys(filepath.Join(dir, e.link.keyFile)); e.err != nil {
-		e.mac, e.beside.wanted = make(net.HardwareAddr, 6), false // the first link reports the reason
+		e.mac, e.second.wanted = make(net.HardwareAddr, 6), false // the first link reports the reason
 		return
 	}
-	e.secret, e.beside.secret = e.keys.Current, e.keys.Current
+	e.secret, e.second.secret = e.keys.Current, e.keys.Current
 	if e.keys.Changing() {
-		e.beside.secret = e.keys.Next
+		e.second.secret = e.keys.Next
 	}
-	for i, l := range []*encryption{e, e.beside} {
+	for i, l := range []*encryption{e, e.second} {
 		l.mac = slices.Clone(e.keys.Inside[6*i : 6*i+6])
 		l.mac[0] = l.mac[0]&^1 | 2
 	}

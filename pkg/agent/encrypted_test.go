@@ -151,7 +151,7 @@ func TestEncryptedPort(t *testing.T) {
 			ports[e.link.name] = e.port
 		}
 	}
-	if want := map[string]int{betweenClusters.name: 4000, besideClusters.name: 4001}; !maps.Equal(ports, want) {
+	if want := map[string]int{betweenClusters.name: 4000, secondBetweenClusters.name: 4001}; !maps.Equal(ports, want) {
 		t.Errorf("devices listen on %v, want %v", ports, want)
 	}
 }

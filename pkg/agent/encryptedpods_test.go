@@ -356,10 +356,10 @@ func askSocket(socket, path string, to any) error {
 //
 //tombolo:alone
 func TestEncryptedPods(t *testing.T) {
-	beside(t)
+	inParallel(t)
 	for name, nodes := range map[string]bool{"between Nodes": true, "between clusters": false} {
 		t.Run(name, func(t *testing.T) {
-			beside(t)
+			inParallel(t)
 			encryptedPods(t, nodes)
 		})
 	}
@@ -441,9 +441,9 @@ func encryptedPods(t *testing.T, nodes bool) {
 				}
 			}
 		}
-		nobody := func(r sideReport) bool { return r.Peers == 0 }
+		noPeers := func(r sideReport) bool { return r.Peers == 0 }
 		s.set(func() { s.noKey = true })
-		closed("no cluster has a key", nobody, a, b)
+		closed("no cluster has a key", noPeers, a, b)
 		s.set(func() { s.noKey = false })
 		watched()
 		answered("Pods talk by a key that is there again")
@@ -454,7 +454,7 @@ func encryptedPods(t *testing.T, nodes bool) {
 			})
 		}
 		gateway(false)
-		closed("a cluster has no Gateway", nobody, a)
+		closed("a cluster has no Gateway", noPeers, a)
 		gateway(true)
 		watched()
 		answered("Pods talk by a Gateway that is one again")

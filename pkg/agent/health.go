@@ -26,12 +26,12 @@ func (h healthAPI) serve(ctx context.Context) error {
 	if !address.IsValid() {
 		return nil
 	}
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
 		if err == nil {
 			return serveHTTP(ctx, listener, h.handler())
 		}
-		if !told {
+		if !logged {
 			h.agent.log.Error("cannot answer the kubelet's probes; trying again", "error", err,
 				"remedy",
 				"free the port, or give another as apiPort in antrea-agent.conf and in the probes of the DaemonSet tombolo-agent")
@@ -81,5 +81,6 @@ func (h healthAPI) handler() http.Handler {
 
 // HealthAddress is where an agent answers probes on a port.
 func HealthAddress(port int) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)) //nolint:gosec // the configuration's bounds
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	return netip.AddrPortFrom(loopback, uint16(port)) //nolint:gosec // the configuration has bounds
 }

@@ -42,15 +42,15 @@ func (t *insideTables) partnersOf(_ derive.Name, r *derive.Reader) (out partners
 }
 
 // clusterPartners has the gateways of clusters to which this Node carries encrypted traffic.
-func (t *insideTables) clusterPartners(r *derive.Reader) circle {
+func (t *insideTables) clusterPartners(r *derive.Reader) partnerGroup {
 	p, _ := derive.Get(r, t.clusters.Part, self)
 	if !t.config.EncryptsPeers() || p.Role != peering.Gateway {
-		return circle{}
+		return partnerGroup{}
 	}
 	if p.Gateways[0].Name != p.Gateway.Name && !p.Gateway.InsideIP.IsValid() {
-		return circle{}
+		return partnerGroup{}
 	}
-	out := circle{Base: p.End, Keepalive: keepOpen}
+	out := partnerGroup{Base: p.End, Keepalive: keepOpen}
 	for _, peer := range values(derive.All(r, t.clusters.Peers)) {
 		for _, w := range p.Ways(peer) {
 			out.Partners = append(out.Partners, partner{Name: peer.Name(w), Base: peer.Base, Way: w})
@@ -60,13 +60,13 @@ func (t *insideTables) clusterPartners(r *derive.Reader) circle {
 }
 
 // nodePartners has the Nodes to which this Node sends encrypted traffic.
-func (t *insideTables) nodePartners(r *derive.Reader) circle {
+func (t *insideTables) nodePartners(r *derive.Reader) partnerGroup {
 	node, _, known := t.this.ready(r)
 	end, ok, _ := node.tunnelEnd()
 	if !t.config.EncryptsNodes() || !known || !ok {
-		return circle{}
+		return partnerGroup{}
 	}
-	out := circle{Base: peering.InsideOfNode(end)}
+	out := partnerGroup{Base: peering.InsideOfNode(end)}
 	for _, remote := range derive.All(r, t.remotes) {
 		n, _ := derive.Get(r, t.this.nodes, derive.Object{Name: string(remote.Key)})
 		key, err := publickey.Parse(n.WireGuardKey)
@@ -186,7 +186,7 @@ func (t *insideTables) host(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 			}
 		}
 		if userspace(t.config) {
-			if l == besideClusters || l == besideNodes { // its next hop is in place before the first packet
+			if l == secondBetweenClusters || l == secondBetweenNodes { // its next hop is in place before the first packet
 				ends.Peers = append(ends.Peers, l.hop)
 			}
 			d.Tunnels = append(d.Tunnels, ends)

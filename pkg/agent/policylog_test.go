@@ -111,9 +111,9 @@ func TestPolicyLogRepeats(t *testing.T) {
 // TestPolicyLogFile writes the file, under its name.
 func TestPolicyLogFile(t *testing.T) {
 	dir := t.TempDir()
-	var said bytes.Buffer
+	var agentLog bytes.Buffer
 	l := newPolicyLog(config.Default().AuditLogging, dir, func(netip.Addr, tenant.ID) string { return "default/a" },
-		slog.New(slog.NewTextHandler(&said, nil)))
+		slog.New(slog.NewTextHandler(&agentLog, nil)))
 	if err := l.take(logged(t, "AntreaPolicyEgressRule AntreaNetworkPolicy:default/log web 1 0 44900 label")); err != nil {
 		t.Fatal(err)
 	}
@@ -128,9 +128,9 @@ func TestPolicyLogFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := regexp.MustCompile(
-		`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} AntreaPolicyEgressRule .* label \[1024 packets in .*\]\n.* <nil> \[1 packets were not logged: there were too many\]\n$`); !want.Match(
-		text) {
+	if want := regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} AntreaPolicyEgressRule .* label ` +
+		`\[1024 packets in .*\]\n` +
+		`.* <nil> \[1 packets were not logged: there were too many\]\n$`); !want.Match(text) {
 		t.Errorf("the file has\n%s", text)
 	}
 	l.out = &buffer{broken: true}
@@ -138,7 +138,7 @@ func TestPolicyLogFile(t *testing.T) {
 	l.write(time.Now(), "lost as well")
 	l.out = &buffer{}
 	l.write(time.Now(), "written")
-	if have := said.String(); strings.Count(have, "level=ERROR") != 1 || !strings.Contains(have, "no space left") ||
+	if have := agentLog.String(); strings.Count(have, "level=ERROR") != 1 || !strings.Contains(have, "no space left") ||
 		!strings.Contains(have, "written again") {
 		t.Errorf("the agent says\n%s", have)
 	}

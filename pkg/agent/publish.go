@@ -112,7 +112,7 @@ func (w *wireguardParts) announce() {
 func (a *Agent) newPublishers() error {
 	a.wireguard.encryptions = newEncryptions(a.options)
 	for _, e := range a.wireguard.encryptions {
-		if e.beside == nil {
+		if e.second == nil {
 			continue // announced with the first link
 		}
 		p := &publisher[mcv1alpha1.WireGuardInfo]{

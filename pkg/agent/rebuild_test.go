@@ -45,7 +45,7 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 		_, known = w.agent.tables.node.Get(self)
 	}
 	w.world.version++
-	w.world.tell(w.agent.tables, w.version)
+	w.world.fill(w.agent.tables, w.version)
 	for w.seen.Load() != int64(w.world.version) {
 		<-w.passed
 	}

@@ -42,20 +42,20 @@ import (
 type sessions struct {
 	// Changing is set while this end has a next key. Switched is set once the first device has the next key.
 	Changing, Switched bool
-	// Lingers is set for some time after a change of this end's key. Then the second device still accepts packets.
-	Lingers bool
-	// First and Beside list, in order, the keys of partners with sessions through the first and through the second device.
-	First, Beside []publickey.Key
+	// Remains is set for some time after a change of this end's key. Then the second device still accepts packets.
+	Remains bool
+	// First and Second list, in order, the keys of partners with sessions through the first and through the second device.
+	First, Second []publickey.Key
 }
 
 // changes reports whether the partner changes its key.
 func (p partner) changes() bool { return p.Way.Next != publickey.Key{} }
 
-// beside returns the key with which a partner has a session through the second device. It returns false if the partner
+// secondKey returns the key with which a partner has a session through the second device. It returns false if the partner
 // needs no such session.
-func (s sessions) beside(p partner) (publickey.Key, bool) {
+func (s sessions) secondKey(p partner) (publickey.Key, bool) {
 	switch {
-	case p.Way.NextPort == 0 || !p.changes() && !s.Changing && !s.Lingers:
+	case p.Way.NextPort == 0 || !p.changes() && !s.Changing && !s.Remains:
 		return publickey.Key{}, false
 	case p.changes():
 		return p.Way.Next, true
@@ -65,10 +65,10 @@ func (s sessions) beside(p partner) (publickey.Key, bool) {
 
 // detours reports whether packets to a partner go through the second device.
 func (s sessions) detours(p partner) bool {
-	key, ok := s.beside(p)
-	// If this end's second device only lingers and the partner's agent runs, the partner sends through the first device
+	key, ok := s.secondKey(p)
+	// If this end's second device only remains and the partner's agent runs, the partner sends through the first device
 	// already.
-	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() {
+	if !ok || !slices.Contains(s.Second, key) || s.Remains && !p.changes() {
 		return false
 	}
 	over := (!p.changes() || p.Way.Next == p.Way.Key) && (!s.Changing || s.Switched)
@@ -77,23 +77,23 @@ func (s sessions) detours(p partner) bool {
 
 // rotationTimes are how long a rotation waits.
 type rotationTimes struct {
-	look     time.Duration // interval of the looks at the devices, at multiples of it by the clock
-	settle   time.Duration // until a session is used; the network behind the other end's device is up then
-	follow   time.Duration // until partners use it too
-	patience time.Duration // until partners without any session are not waited for
-	report   time.Duration // until it is a problem
-	turn     time.Duration // until it is one that another changes its key
-	linger   time.Duration // after a change until the second device goes
-	lost     time.Duration // without a handshake, until there is no session (RejectAfterTime of WireGuard, 180 s)
+	look        time.Duration // interval of the looks at the devices, at multiples of it by the clock
+	settle      time.Duration // until a session is used; the network behind the other end's device is up then
+	follow      time.Duration // until partners use it too
+	sessionless time.Duration // until partners without any session are not waited for
+	report      time.Duration // until it is a problem
+	turn        time.Duration // until it is one that another changes its key
+	remain      time.Duration // after a change until the second device goes
+	lost        time.Duration // without a handshake, until there is no session (RejectAfterTime of WireGuard, 180 s)
 }
 
 var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second,
-	patience: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, linger: 2 * time.Minute,
+	sessionless: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, remain: 2 * time.Minute,
 	lost: 200 * time.Second}
 
 // rotation changes a key of this Node on request, and writes the state of sessions to the tables.
 type rotation struct {
-	first, beside *encryption
+	first, second *encryption
 	annotation    string // that asks for it
 	tables        *tables
 	node          string
@@ -106,7 +106,7 @@ type rotation struct {
 	// Of the goroutine that runs.
 	began   time.Time // begin of the step, as seen by this process
 	held    time.Time // since when it may not begin; zero if it may
-	lingers time.Time // until when the second device stays after a change
+	remains time.Time // until when the second device stays after a change
 	devices [2]knownSessions
 	met     map[string]meeting // partners, by name
 
@@ -132,7 +132,7 @@ type knownSessions struct {
 
 func newRotation(first *encryption, t *tables, node string, log *slog.Logger) *rotation {
 	r := &rotation{
-		first: first, beside: first.beside, annotation: multicluster.AnnotationKeyNotBefore, tables: t, node: node,
+		first: first, second: first.second, annotation: multicluster.AnnotationKeyNotBefore, tables: t, node: node,
 		log:   log.With("device", first.link.name),
 		times: usualTimes, look: wireguard.Look, keys: first.keys, began: time.Now(), met: map[string]meeting{},
 	}
@@ -146,7 +146,7 @@ func newRotation(first *encryption, t *tables, node string, log *slog.Logger) *r
 func (r *rotation) published() (mcv1alpha1.WireGuardInfo, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	info := mcv1alpha1.WireGuardInfo{PublicKey: r.keys.Current.Public().String(), NextPort: int32(r.beside.port)}
+	info := mcv1alpha1.WireGuardInfo{PublicKey: r.keys.Current.Public().String(), NextPort: int32(r.second.port)}
 	if r.keys.Changing() {
 		info.NextPublicKey = r.keys.Next.Public().String()
 	}
@@ -183,15 +183,15 @@ func (r *rotation) run(ctx context.Context) {
 func (r *rotation) observe() {
 	now := time.Now()
 	anyone := r.meet(now)
-	lingers := now.Before(r.lingers)
+	remains := now.Before(r.remains)
 	if !r.keys.Changing() && !anyone && r.ready() { // nothing is read, and the row changes with rotations alone
 		r.devices = [2]knownSessions{{looked: true}, {looked: true}}
-		r.tables.inside.sessions.Set(derive.Name(r.first.link.name), sessions{Lingers: lingers})
+		r.tables.inside.sessions.Set(derive.Name(r.first.link.name), sessions{Remains: remains})
 		return
 	}
 	switched := r.keys.Changing() && r.keys.Switched()
-	s := sessions{Changing: r.keys.Changing(), Switched: switched, Lingers: lingers}
-	for i, e := range []*encryption{r.first, r.beside} {
+	s := sessions{Changing: r.keys.Changing(), Switched: switched, Remains: remains}
+	for i, e := range []*encryption{r.first, r.second} {
 		d := &r.devices[i]
 		d.observe(r.look(e.deviceName), now, r.times, i == 0 && switched)
 		var keys []publickey.Key
@@ -204,7 +204,7 @@ func (r *rotation) observe() {
 		if i == 0 {
 			s.First = keys
 		} else {
-			s.Beside = keys
+			s.Second = keys
 		}
 	}
 	r.tables.inside.sessions.Set(derive.Name(r.first.link.name), s)
@@ -225,17 +225,17 @@ func (r *rotation) meet(now time.Time) (anyone bool) {
 	return anyone
 }
 
-// observe takes over the state of a device. If anew is set, handshakes before the start of this process do not count,
+// observe takes over the state of a device. If rekeyed is set, handshakes before the start of this process do not count,
 // since they may have used another key. A device that does not answer has no sessions at the moment. If it has the same
 // key later, its earlier handshakes count. The next ones may come two minutes later.
-func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, anew bool) {
+func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, rekeyed bool) {
 	begun := now
 	if !d.looked {
 		begun = now.Add(-times.settle)
 	}
 	silent := have.PublicKey == publickey.Key{} && len(have.Peers) == 0
 	switch {
-	case !d.looked && anew:
+	case !d.looked && rekeyed:
 		d.since = now
 	case d.looked && d.key != have.PublicKey && !silent:
 		d.since, d.peers = d.last, nil
@@ -276,8 +276,8 @@ func (r *rotation) partners() []partner {
 func (r *rotation) changing(now time.Time) (out []string) {
 	for _, p := range r.partners() {
 		_, byFirst := r.devices[0].peers[p.Way.Key]
-		_, byBeside := r.devices[1].peers[p.Way.Next]
-		if p.changes() && (byFirst || byBeside || r.known(p, now) <= r.times.patience) {
+		_, bySecond := r.devices[1].peers[p.Way.Next]
+		if p.changes() && (byFirst || bySecond || r.known(p, now) <= r.times.sessionless) {
 			out = append(out, p.Name)
 		}
 	}
@@ -312,12 +312,12 @@ func (r *rotation) step() {
 		}
 		r.held = time.Time{}
 		if r.stays() { // until the next look
-			r.lingers = time.Time{}
+			r.remains = time.Time{}
 			return
 		}
 		if err = r.change(func() error { return r.keys.Begin(now) }); err == nil {
 			r.log.Info("changing the WireGuard key: announcing the next one")
-			r.beside.rekey(r.keys.Next)
+			r.second.rekey(r.keys.Next)
 		}
 	case !r.keys.Switched():
 		if waits = r.waitFor(now, 1); len(waits) > 0 {
@@ -333,7 +333,7 @@ func (r *rotation) step() {
 		}
 		if err = r.change(r.keys.End); err == nil {
 			r.log.Info("the WireGuard key has changed")
-			r.lingers = now.Add(r.times.linger)
+			r.remains = now.Add(r.times.remain)
 		}
 	}
 	switch {
@@ -353,14 +353,14 @@ func (r *rotation) step() {
 		}
 		r.report(reasonWireGuardKeyRotation, fmt.Sprintf(
 			"the change of the WireGuard key waits for sessions with %s: let UDP "+
-				"port %d pass between %s", some(waits), r.beside.port, remedy))
+				"port %d pass between %s", some(waits), r.second.port, remedy))
 	}
 }
 
 // stays reports whether the second device still has the sessions of the last change. Their handshakes used another key
 // than the next one, so the device has to be made again.
 func (r *rotation) stays() bool {
-	have := r.look(r.beside.deviceName)
+	have := r.look(r.second.deviceName)
 	return slices.ContainsFunc(r.partners(), func(p partner) bool {
 		isPartner := func(s wireguard.PeerState) bool { return s.PublicKey == p.Way.Key }
 		return !p.changes() && slices.ContainsFunc(have.Peers, isPartner)
@@ -418,19 +418,19 @@ func (r *rotation) asked() (time.Time, error) {
 func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 	s := sessions{Changing: true}
 	for _, p := range r.partners() {
-		key, ok := s.beside(p)
+		key, ok := s.secondKey(p)
 		if !ok {
 			continue
 		}
 		first, byFirst := r.devices[0].peers[p.Way.Key]
-		second, byBeside := r.devices[1].peers[key]
-		since, there := second, byBeside
+		second, bySecond := r.devices[1].peers[key]
+		since, there := second, bySecond
 		if device == 0 {
 			since, there = first, byFirst
 		}
 		switch {
 		case there && now.Sub(since) >= r.times.settle+r.times.follow:
-		case !byFirst && !byBeside && min(now.Sub(r.began), r.known(p, now)) > r.times.patience:
+		case !byFirst && !bySecond && min(now.Sub(r.began), r.known(p, now)) > r.times.sessionless:
 		default:
 			out = append(out, p.Name)
 		}

@@ -44,7 +44,7 @@ func (s *rotating) report() sideReport {
 	return s.last
 }
 
-func (s *rotating) tell(o sideOrder) {
+func (s *rotating) send(o sideOrder) {
 	s.t.Helper()
 	line, err := json.Marshal(o)
 	if err == nil {
@@ -130,7 +130,7 @@ func (s *rotating) devices() string {
 		time.Sleep(6 * time.Second)
 		for _, side := range s.all {
 			was := side.report().Devices
-			side.tell(sideOrder{Look: true})
+			side.send(sideOrder{Look: true})
 			for deadline := time.Now().Add(3 * time.Second); side.report().Devices == was && time.Now().Before(deadline); {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -259,7 +259,7 @@ func (s *rotatingSides) order(to *rotating, o sideOrder) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to.tell(o)
+	to.send(o)
 }
 
 // ask requests a change of keys from sides.
@@ -325,7 +325,7 @@ func (s *rotatingSides) pass(what string) {
 func switched(r sideReport) bool {
 	return r.Info.NextPublicKey != "" && r.Info.NextPublicKey == r.Info.PublicKey
 }
-func over(r sideReport) bool { return r.Info.NextPublicKey == "" && !r.Beside }
+func over(r sideReport) bool { return r.Info.NextPublicKey == "" && !r.Second }
 
 // change asks sides for other keys, and waits until they have them.
 func (s *rotatingSides) change(sides ...*rotating) {
@@ -353,9 +353,9 @@ func (s *rotatingSides) begin(port int32) {
 	s.pass("before")
 }
 
-// beside runs a test in parallel with others. Its sides have networks of their own, and it mostly waits. In a guest
+// inParallel runs a test in parallel with others. Its sides have networks of their own, and it mostly waits. In a guest
 // that QEMU interprets, the test does not run in parallel.
-func beside(t *testing.T) {
+func inParallel(t *testing.T) {
 	t.Helper()
 	if !ovstest.System() {
 		t.Parallel()
@@ -381,7 +381,7 @@ type rotationStep struct {
 }
 
 // walk makes steps, in which nothing is lost. There is no second device afterwards.
-func (s *rotatingSides) walk(beside insideLink, steps ...rotationStep) {
+func (s *rotatingSides) walk(second insideLink, steps ...rotationStep) {
 	s.t.Helper()
 	for _, step := range steps {
 		if !s.chosen(step.name) {
@@ -395,7 +395,7 @@ func (s *rotatingSides) walk(beside insideLink, steps ...rotationStep) {
 		side.until("it sends by the first device", long, over)
 		deadline := time.Now().Add(long)
 		for exec.Command("nsenter", "-t", fmt.Sprint(side.cmd.Process.Pid), "-n", "ip", "link", "show",
-			beside.name).Run() == nil {
+			second.name).Run() == nil {
 			if time.Now().After(deadline) {
 				s.t.Fatalf("side %s still has the second device", side.name)
 			}
@@ -406,11 +406,11 @@ func (s *rotatingSides) walk(beside insideLink, steps ...rotationStep) {
 
 // TestRotation changes the keys of two clusters while packets pass between them in both directions. No packet is lost.
 func TestRotation(t *testing.T) {
-	beside(t)
+	inParallel(t)
 	s := startSides(t, false, 2)
 	a, b := s.all[0], s.all[1]
 	s.begin(51822)
-	s.walk(besideClusters,
+	s.walk(secondBetweenClusters,
 		rotationStep{"one changes", func() { s.change(a) }},
 		rotationStep{"the other changes", func() { s.change(b) }},
 		rotationStep{"again", func() { s.change(a) }},
@@ -418,7 +418,7 @@ func TestRotation(t *testing.T) {
 		rotationStep{"the agents start again in the middle, without the leader", func() {
 			was := a.report().Info.PublicKey
 			s.ask(a)
-			b.until("it sends by the second device", long, func(r sideReport) bool { return r.Beside })
+			b.until("it sends by the second device", long, func(r sideReport) bool { return r.Second })
 			s.set(func() { s.away = true })
 			s.order(a, sideOrder{Restart: true})
 			s.order(b, sideOrder{Restart: true})
@@ -444,7 +444,7 @@ func TestRotation(t *testing.T) {
 				func(sideReport) bool { return strings.Contains(b.log.String(), "remove peer "+was) })
 			s.order(b, sideOrder{Away: true})
 			a.until("its key has changed", long, func(r sideReport) bool { return over(r) && r.Info.PublicKey != was })
-			time.Sleep(sideTimes().linger / 3)
+			time.Sleep(sideTimes().remain / 3)
 		})
 		if slices.Max(lost) > 0 {
 			t.Errorf("%s: %v packets were lost", stops, lost)
@@ -466,22 +466,22 @@ func TestRotation(t *testing.T) {
 //
 //tombolo:alone
 func TestRotationOfNodes(t *testing.T) {
-	beside(t)
+	inParallel(t)
 	s := startSides(t, true, 3, 2)
 	a, b, c := s.all[0], s.all[1], s.all[2]
 	s.begin(51823)
-	s.walk(besideNodes,
+	s.walk(secondBetweenNodes,
 		rotationStep{"a Node joins while another's key changes", func() {
 			was := a.report().Info.PublicKey
 			s.ask(a)
-			b.until("it sends by the second device", long, func(r sideReport) bool { return r.Beside })
+			b.until("it sends by the second device", long, func(r sideReport) bool { return r.Second })
 			s.set(func() { delete(s.hidden, 2) })
 			a.until("its key has changed", long, func(r sideReport) bool { return over(r) && r.Info.PublicKey != was })
 		}},
 	)
 	s.set(func() { delete(s.hidden, 2) }) // where that step was not chosen
 	s.pass("three Nodes")
-	s.walk(besideNodes,
+	s.walk(secondBetweenNodes,
 		rotationStep{"one changes", func() { s.change(c) }},
 		rotationStep{"all change", func() { s.change(a, b, c) }},
 		rotationStep{"the agents start again at each step", func() {
@@ -494,7 +494,7 @@ func TestRotationOfNodes(t *testing.T) {
 			s.ask(a)
 			a.until("it announces the next key", long, func(r sideReport) bool { return r.Info.NextPublicKey != "" })
 			restart()
-			b.until("it sends by the second device", long, func(r sideReport) bool { return r.Beside })
+			b.until("it sends by the second device", long, func(r sideReport) bool { return r.Second })
 			restart()
 			a.until("the next key is in use", long, switched)
 			restart()

@@ -33,26 +33,26 @@ func TestPlanRotation(t *testing.T) {
 		port       int32
 		have       sessions
 		device     string
-		peerBeside string
+		peerSecond string
 	}{
 		{"nothing changes", old, publickey.Key{}, 51822, sessions{}, "antrea-mc-wg0", ""},
 		{"no session yet", old, next, 51822, sessions{}, "antrea-mc-wg0", next.String()},
 		{"a session by the first alone", old, next, 51822, sessions{First: []publickey.Key{old}}, "antrea-mc-wg0",
 			next.String()},
-		{"a session by both", old, next, 51822, sessions{First: []publickey.Key{old}, Beside: []publickey.Key{next}},
+		{"a session by both", old, next, 51822, sessions{First: []publickey.Key{old}, Second: []publickey.Key{next}},
 			"antrea-mc-wg1", next.String()},
-		{"the key has changed", next, next, 51822, sessions{Beside: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
+		{"the key has changed", next, next, 51822, sessions{Second: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
 		{"and there is a session by it", next, next, 51822,
-			sessions{First: []publickey.Key{next}, Beside: []publickey.Key{next}}, "antrea-mc-wg0", next.String()},
+			sessions{First: []publickey.Key{next}, Second: []publickey.Key{next}}, "antrea-mc-wg0", next.String()},
 		{"this cluster's changes", old, publickey.Key{}, 51822,
-			sessions{Changing: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg1", old.String()},
+			sessions{Changing: true, First: []publickey.Key{old}, Second: []publickey.Key{old}}, "antrea-mc-wg1", old.String()},
 		{"this cluster's has changed", old, publickey.Key{}, 51822,
-			sessions{Changing: true, Switched: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg0",
+			sessions{Changing: true, Switched: true, First: []publickey.Key{old}, Second: []publickey.Key{old}}, "antrea-mc-wg0",
 			old.String()},
-		{"and its second device stays", old, publickey.Key{}, 51822, sessions{Lingers: true, Beside: []publickey.Key{old}},
+		{"and its second device stays", old, publickey.Key{}, 51822, sessions{Remains: true, Second: []publickey.Key{old}},
 			"antrea-mc-wg0", old.String()},
 		{"while the peer's changes", old, next, 51822,
-			sessions{Lingers: true, First: []publickey.Key{old}, Beside: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
+			sessions{Remains: true, First: []publickey.Key{old}, Second: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
 		{"the peer knows one key", old, publickey.Key{}, 0, sessions{Changing: true, First: []publickey.Key{old}},
 			"antrea-mc-wg0", ""},
 	} {
@@ -74,7 +74,7 @@ func TestPlanRotation(t *testing.T) {
 				t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 			}
 			have := allEncryptionOf(v)
-			first, second := have.of(betweenClusters), have.of(besideClusters)
+			first, second := have.of(betweenClusters), have.of(secondBetweenClusters)
 			keepalive := 25 * time.Second
 			if test.have.Changing {
 				keepalive = 7 * time.Second
@@ -82,14 +82,14 @@ func TestPlanRotation(t *testing.T) {
 			if first.Keepalive != keepalive || first.Peers[0].PublicKey != test.key {
 				t.Errorf("the first device has %+v", first)
 			}
-			beside := ""
+			key := ""
 			if len(second.Peers) > 0 {
-				beside = second.Peers[0].PublicKey.String()
+				key = second.Peers[0].PublicKey.String()
 				if at := second.Peers[0].Endpoint.String(); at != "192.168.79.101:51822" {
 					t.Errorf("the second device sends to %s", at)
 				}
 			}
-			if beside != test.peerBeside || second.Base.IsValid() != (beside != "") {
+			if key != test.peerSecond || second.Base.IsValid() != (key != "") {
 				t.Errorf("the second device has %+v", second)
 			}
 		})
@@ -101,7 +101,7 @@ func TestPlanRotation(t *testing.T) {
 func TestPlanRotationUserspace(t *testing.T) {
 	v := encryptedView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
-	v.LinkMACs[besideClusters.at] = "02:00:00:00:00:0c"
+	v.LinkMACs[secondBetweenClusters.at] = "02:00:00:00:00:0c"
 	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 	v.ClusterInfoImports[0].Spec.WireGuard.NextPublicKey,
@@ -112,8 +112,8 @@ func TestPlanRotationUserspace(t *testing.T) {
 	}
 	if there, _ := bridgesOf(d); len(there) == 0 {
 		t.Error("no bridge")
-	} else if b := there[len(there)-1]; b.Name != besideClusters.name ||
-		b.HardwareAddr != v.LinkMACs[besideClusters.at] || b.Ports[0].Name != besideClusters.tap {
+	} else if b := there[len(there)-1]; b.Name != secondBetweenClusters.name ||
+		b.HardwareAddr != v.LinkMACs[secondBetweenClusters.at] || b.Ports[0].Name != secondBetweenClusters.tap {
 		t.Errorf("bridge %+v", b)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} "+
@@ -165,16 +165,16 @@ func TestPlanRotationOfNodes(t *testing.T) {
 		have      sessions
 		elsewhere *other
 		device    string
-		beside    string
+		second    string
 		reason    string
 	}{
 		{"an agent of before", "", "", sessions{Changing: true}, nil, "antrea-wg0", "", ""},
 		{"nothing changes", "", "51823", sessions{}, nil, "antrea-wg0", "", ""},
 		{"no session yet", next.String(), "51823", sessions{}, nil, "antrea-wg0", next.String(), ""},
-		{"a session", next.String(), "51823", sessions{Beside: []publickey.Key{next}}, nil, "antrea-wg1", next.String(), ""},
-		{"this Node's changes", "", "51823", sessions{Changing: true, Beside: []publickey.Key{current}}, nil, "antrea-wg1",
+		{"a session", next.String(), "51823", sessions{Second: []publickey.Key{next}}, nil, "antrea-wg1", next.String(), ""},
+		{"this Node's changes", "", "51823", sessions{Changing: true, Second: []publickey.Key{current}}, nil, "antrea-wg1",
 			current.String(), ""},
-		{"switched", current.String(), "51823", sessions{First: []publickey.Key{current}, Beside: []publickey.Key{current}},
+		{"switched", current.String(), "51823", sessions{First: []publickey.Key{current}, Second: []publickey.Key{current}},
 			nil, "antrea-wg0", current.String(), ""},
 		{"another port", next.String(), "51999", sessions{}, nil, "antrea-wg0", next.String(), ""},
 		{"no port", next.String(), "", sessions{}, nil, "antrea-wg0", "", "InvalidWireGuardPort"},
@@ -214,17 +214,17 @@ func TestPlanRotationOfNodes(t *testing.T) {
 			}
 			have := allEncryptionOf(v)
 			nodes := have.of(betweenNodes)
-			beside := ""
-			for _, p := range have.of(besideNodes).Peers {
+			key := ""
+			for _, p := range have.of(secondBetweenNodes).Peers {
 				if p.AllowedIPs[0] == route.Dst {
-					beside = p.PublicKey.String()
+					key = p.PublicKey.String()
 					if at := p.Endpoint.String(); at != "192.168.78.102:"+test.port {
 						t.Errorf("the second device sends to %s", at)
 					}
 				}
 			}
-			clusters := have.of(betweenClusters).Base.IsValid() || have.of(besideClusters).Base.IsValid()
-			if beside != test.beside || (nodes.Keepalive > 0) != test.have.Changing || clusters {
+			clusters := have.of(betweenClusters).Base.IsValid() || have.of(secondBetweenClusters).Base.IsValid()
+			if key != test.second || (nodes.Keepalive > 0) != test.have.Changing || clusters {
 				t.Errorf("the devices have %+v", have)
 			}
 			n := slices.IndexFunc(nodes.Peers, func(p wireguard.Peer) bool { return p.AllowedIPs[0] == route.Dst })
@@ -239,7 +239,7 @@ func TestPlanRotationOfNodes(t *testing.T) {
 func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	v := nodesView()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
-	v.LinkMACs[besideNodes.at] = "02:00:00:00:00:0d"
+	v.LinkMACs[secondBetweenNodes.at] = "02:00:00:00:00:0d"
 	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 	v.Nodes[1].Annotations[nextNodeKey], v.Nodes[1].Annotations[nextNodePort] = publickey.Key{10}.String(), "51823"
@@ -249,8 +249,8 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	}
 	if there, _ := bridgesOf(d); len(there) == 0 {
 		t.Error("no bridge")
-	} else if b := there[len(there)-1]; b.Name != besideNodes.name ||
-		b.HardwareAddr != v.LinkMACs[besideNodes.at] || b.Ports[0].Name != besideNodes.tap {
+	} else if b := there[len(there)-1]; b.Name != secondBetweenNodes.name ||
+		b.HardwareAddr != v.LinkMACs[secondBetweenNodes.at] || b.Ports[0].Name != secondBetweenNodes.tap {
 		t.Errorf("bridge %+v", b)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); !strings.HasPrefix(have,
@@ -259,9 +259,9 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	}
 }
 
-// TestRotationLingers keeps the second device for some time after a change, for partners whose agents have stopped. It
+// TestRotationRemains keeps the second device for some time after a change, for partners whose agents have stopped. It
 // does not delay the next change, which begins without it.
-func TestRotationLingers(t *testing.T) {
+func TestRotationRemains(t *testing.T) {
 	for _, asked := range []string{"", "2000-01-01T00:00:00Z"} {
 		t.Run(asked, func(t *testing.T) {
 			v := nodesView()
@@ -287,13 +287,13 @@ func TestRotationLingers(t *testing.T) {
 				shaken := time.Now()
 				r.look = func(device string) wireguard.Session {
 					e, _ := tables.inside.encrypted.Get(self)
-					if device == besideNodes.name && len(e.of(besideNodes).Peers) == 0 {
+					if device == secondBetweenNodes.name && len(e.of(secondBetweenNodes).Peers) == 0 {
 						return wireguard.Session{}
 					}
 					return wireguard.Session{Peers: []wireguard.PeerState{{PublicKey: publickey.Key{2}, LastHandshake: shaken}}}
 				}
 				tables.set(v)
-				look := func(wait time.Duration, changing, beside bool) {
+				look := func(wait time.Duration, changing, second bool) {
 					t.Helper()
 					time.Sleep(wait)
 					r.observe()
@@ -302,8 +302,8 @@ func TestRotationLingers(t *testing.T) {
 					tables.engine.Pass()
 					info, _ := r.published()
 					e, _ := tables.inside.encrypted.Get(self)
-					hasSecond, unused := len(e.of(besideNodes).Peers) > 0, e.of(betweenNodes).Unused
-					if (info.NextPublicKey != "") != changing || hasSecond != beside || !changing && len(unused) > 0 {
+					hasSecond, unused := len(e.of(secondBetweenNodes).Peers) > 0, e.of(betweenNodes).Unused
+					if (info.NextPublicKey != "") != changing || hasSecond != second || !changing && len(unused) > 0 {
 						t.Errorf("after %s: announced %+v, devices %+v", wait, info, e)
 					}
 				}
@@ -312,7 +312,7 @@ func TestRotationLingers(t *testing.T) {
 				look(time.Second, true, true)
 				look(r.times.settle+r.times.follow, false, true)
 				if asked == "" {
-					look(r.times.linger-1, false, true)
+					look(r.times.remain-1, false, true)
 					look(1, false, false)
 					return
 				}
@@ -375,15 +375,15 @@ func testRotation(v View, dir string, l insideLink) (*rotation, *tables) {
 func TestRotationTurn(t *testing.T) {
 	current, next := publickey.Key{2}, publickey.Key{10}
 	for _, test := range []struct {
-		name     string
-		session  *publickey.Key
-		by       insideLink
-		patience time.Duration
-		changes  bool
-		reason   string
+		name        string
+		session     *publickey.Key
+		by          insideLink
+		sessionless time.Duration
+		changes     bool
+		reason      string
 	}{
 		{"a session by the first device", &current, betweenNodes, 0, false, "WireGuardKeyRotation"},
-		{"a session by the second device", &next, besideNodes, 0, false, "WireGuardKeyRotation"},
+		{"a session by the second device", &next, secondBetweenNodes, 0, false, "WireGuardKeyRotation"},
 		{"no session yet", nil, betweenNodes, time.Hour, false, "WireGuardKeyRotation"},
 		{"no session", nil, betweenNodes, 0, true, ""},
 	} {
@@ -401,7 +401,7 @@ func TestRotationTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			r, tables := testRotation(v, dir, betweenNodes)
-			r.times.turn, r.times.patience = -1, test.patience-1
+			r.times.turn, r.times.sessionless = -1, test.sessionless-1
 			r.look = func(device string) (s wireguard.Session) {
 				if device == test.by.name && test.session != nil {
 					s.Peers = []wireguard.PeerState{{PublicKey: *test.session, LastHandshake: time.Now()}}

@@ -59,11 +59,11 @@ func (s sideSpec) inside(i int) netip.Addr {
 	return netip.MustParsePrefix(sideServices(i)).Addr()
 }
 
-func (s sideSpec) links() (first, beside insideLink) {
+func (s sideSpec) links() (first, second insideLink) {
 	if s.Nodes {
-		return betweenNodes, besideNodes
+		return betweenNodes, secondBetweenNodes
 	}
-	return betweenClusters, besideClusters
+	return betweenClusters, secondBetweenClusters
 }
 
 // sideOrder is an order to a side, on one line.
@@ -87,7 +87,7 @@ type sideOrder struct {
 type sideReport struct {
 	Info           mcv1alpha1.WireGuardInfo
 	Peers          int
-	Beside         bool // packets go by the second device
+	Second         bool // packets go by the second device
 	Sent, Answered int
 	Begun, Ended   int // how often it has sent
 	Problems       []string
@@ -233,8 +233,8 @@ func rotatingSide(text string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	first, beside := spec.links()
-	for _, l := range []insideLink{first, beside} {
+	first, second := spec.links()
+	for _, l := range []insideLink{first, second} {
 		device := l.name
 		if spec.Whole && !ovstest.System() {
 			device = l.tap
@@ -292,28 +292,28 @@ func rotatingSide(text string) error {
 		if !away {
 			row = agent.pass(host)
 		}
-		if now := fmt.Sprint(row.of(first).Unused, row.of(beside).Unused); now != way {
+		if now := fmt.Sprint(row.of(first).Unused, row.of(second).Unused); now != way {
 			way = now
-			log.Info("other devices are used", "notFirst", row.of(first).Unused, "notBeside", row.of(beside).Unused)
+			log.Info("other devices are used", "notFirst", row.of(first).Unused, "notSecond", row.of(second).Unused)
 		}
 		if row.of(first).Base.IsValid() {
 			load.echo()
 		}
 		report := sideReport{
-			Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems()),
+			Peers: len(row.of(first).Peers), Second: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems()),
 			Kind: agent.encryptions[0].device.State().Kind, Devices: devices,
 		}
 		report.Info, _ = agent.rotation.published()
 		report.Sent, report.Answered, report.Begun, report.Ended = load.result()
-		reports.say(report)
+		reports.write(report)
 	}
 }
 
 // reports has the last report to the test.
 type reports struct{ last string }
 
-// say reports a change to the test.
-func (r *reports) say(report sideReport) {
+// write reports a change to the test.
+func (r *reports) write(report sideReport) {
 	if line, err := json.Marshal(report); err == nil && string(line) != r.last {
 		r.last = string(line)
 		fmt.Println(r.last)
@@ -323,11 +323,11 @@ func (r *reports) say(report sideReport) {
 // sideTimes returns shorter times than an agent's. A guest without hardware acceleration needs longer for each step.
 func sideTimes() rotationTimes {
 	t := rotationTimes{
-		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second,
-		report: 5 * time.Second, turn: 5 * time.Second, linger: 3 * time.Second, lost: usualTimes.lost,
+		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, sessionless: 6 * time.Second,
+		report: 5 * time.Second, turn: 5 * time.Second, remain: 3 * time.Second, lost: usualTimes.lost,
 	}
 	if ovstest.System() {
-		t.settle, t.follow, t.patience = 2*time.Second, 4*time.Second, 12*time.Second
+		t.settle, t.follow, t.sessionless = 2*time.Second, 4*time.Second, 12*time.Second
 	}
 	return t
 }

@@ -38,12 +38,12 @@ func TestWalkTables(t *testing.T) {
 			c.Multicluster.EnablePodToPodConnectivity = seed%2 == 0
 			w, ports := newWorld(), map[string]bridge.PortState{}
 			tables := newTables(c, ownName)
-			told := map[flow.Owner]flow.Entries{}
+			written := map[flow.Owner]flow.Entries{}
 			tables.flows.Watch(func(o flow.Owner, entries func() flow.Entries) {
 				if e := entries(); len(e.Flows)+len(e.Groups) > 0 {
-					told[o] = e
+					written[o] = e
 				} else {
-					delete(told, o)
+					delete(written, o)
 				}
 			})
 			for step := range *tableSteps / 3 {
@@ -63,8 +63,8 @@ func TestWalkTables(t *testing.T) {
 					fail(what+": flows", diff)
 				}
 				if _, known := tables.node.Get(self); known {
-					if diff := cmp.Diff(flowTexts(want.Flows), flowTexts(told)); diff != "" {
-						fail(what+": flows that were told", diff)
+					if diff := cmp.Diff(flowTexts(want.Flows), flowTexts(written)); diff != "" {
+						fail(what+": flows that were written", diff)
 					}
 				}
 				if diff := cmp.Diff(want.text(), have.text()); diff != "" {
@@ -218,7 +218,7 @@ func TestCost(t *testing.T) {
 		tables.engine.Pass()
 		last, _, _ := tables.engine.Stats()
 		if last.Evaluated > row.keys || owners != row.owners || others != row.others {
-			t.Errorf("%s: %d keys evaluated, %d owners and %d other writers told; want at most %d, and %d, %d",
+			t.Errorf("%s: %d keys evaluated, %d owners and %d other writers called; want at most %d, and %d, %d",
 				row.name, last.Evaluated, owners, others, row.keys, row.owners, row.others)
 		}
 	}

@@ -39,7 +39,7 @@ func (p *encryptedPod) converse(address string) (*conversation, error) {
 		defer conn.Close()
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
-		heard := make([]byte, len(secret))
+		received := make([]byte, len(secret))
 		for {
 			select {
 			case <-c.stop:
@@ -49,10 +49,10 @@ func (p *encryptedPod) converse(address string) (*conversation, error) {
 			start := time.Now()
 			_ = conn.SetDeadline(start.Add(long))
 			if _, c.err = conn.Write([]byte(secret)); c.err == nil {
-				_, c.err = io.ReadFull(conn, heard)
+				_, c.err = io.ReadFull(conn, received)
 			}
-			if c.err == nil && string(heard) != secret {
-				c.err = fmt.Errorf("heard %q", heard)
+			if c.err == nil && string(received) != secret {
+				c.err = fmt.Errorf("received %q", received)
 			}
 			if c.err != nil {
 				return
@@ -122,7 +122,7 @@ func TestSwitchUpgraded(t *testing.T) {
 		})
 	}
 	time.Sleep(time.Second)
-	said := func(all map[string]*conversation) (errs error) {
+	errorsOf := func(all map[string]*conversation) (errs error) {
 		for name, c := range all {
 			if err := c.end(); err != nil || c.turns < 10 {
 				errs = errors.Join(errs, fmt.Errorf("%s: %d turns, %w", name, c.turns, err))
@@ -132,10 +132,10 @@ func TestSwitchUpgraded(t *testing.T) {
 		}
 		return errs
 	}
-	if err := said(direct); err != nil {
+	if err := errorsOf(direct); err != nil {
 		t.Errorf("connections from Pod to Pod broke:\n%v", err)
 	}
-	if err := said(translated); ovstest.System() && err != nil {
+	if err := errorsOf(translated); ovstest.System() && err != nil {
 		t.Errorf("connections by the Service broke:\n%v", err)
 	}
 }

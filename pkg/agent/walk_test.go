@@ -205,7 +205,7 @@ func (w *walk) startAgent() {
 	a.tables.pods.rebuilding.Set(self, w.rebuilds)
 	a.tables.loaded()
 	w.world.version++
-	w.world.tell(a.tables, version)
+	w.world.fill(a.tables, version)
 	for _, run := range []func(context.Context){a.followPorts, a.follower.followUnderlay, a.tables.engine.Run} {
 		running.Go(func() { run(ctx) })
 	}
@@ -338,7 +338,7 @@ func (w *walk) settle() {
 	defer cancel()
 	w.world.version++
 	w.agent.tables.readSwitch(w.agent.switchPorts.State)
-	w.world.tell(w.agent.tables, w.version)
+	w.world.fill(w.agent.tables, w.version)
 	for w.seen.Load() != int64(w.world.version) || !w.agent.progress.ready() {
 		select {
 		case <-ctx.Done():

@@ -52,7 +52,7 @@ func wholeSide(ctx context.Context, spec sideSpec, orders <-chan sideOrder, log 
 			return err
 		}
 		if running != nil {
-			reports.say(running.report(spec))
+			reports.write(running.report(spec))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 func (w *wholeAgent) report(spec sideSpec) sideReport {
 	first, _ := spec.links()
 	row, _ := w.tables.inside.encrypted.Get(self)
-	r := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0,
+	r := sideReport{Peers: len(row.of(first).Peers), Second: len(row.of(first).Unused) > 0,
 		Kind: pairOf(w.wireguard.encryptions, first)[0].device.State().Kind, Ready: w.progress.ready()}
 	for _, rotation := range w.wireguard.rotations {
 		r.Problems = append(r.Problems, texts(rotation.problems())...)

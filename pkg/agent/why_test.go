@@ -589,11 +589,12 @@ func TestWhyBadInput(t *testing.T) {
 			"it runs",
 		"from=default/web&to=default/db&port=1": "there is a Pod and a Service default/db: give " +
 			"pod/default/db or service/default/db",
-		"from=service/default/db&to=default/web&port=1":           "is a Service, and connections come from its Pods",
-		"from=default/web&to=service/default/db&port=81":          "Service default/db has no such port; it has 80/TCP",
-		"from=default/web&to=service/default/db&protocol=udp":     "has no such port",
-		"from=default/web&to=pod/default/db":                      "port is missing",
-		"from=default/web&to=pod/default/db&port=0":               `port "0" is neither a number from 1 to 65535 nor the name`,
+		"from=service/default/db&to=default/web&port=1":       "is a Service, and connections come from its Pods",
+		"from=default/web&to=service/default/db&port=81":      "Service default/db has no such port; it has 80/TCP",
+		"from=default/web&to=service/default/db&protocol=udp": "has no such port",
+		"from=default/web&to=pod/default/db":                  "port is missing",
+		"from=default/web&to=pod/default/db&port=0": `port "0" is neither a number from 1 to 65535 ` +
+			`nor the name`,
 		"from=default/web&to=pod/default/db&port=wap":             `port "wap" is neither`,
 		"from=default/web&to=pod/default/db&port=1&protocol=x":    `protocol "x" is not one of TCP, UDP, SCTP and ICMP`,
 		"from=default/web&to=pod/default/db&port=1&protocol=icmp": "ICMP has no ports",

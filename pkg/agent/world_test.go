@@ -121,9 +121,9 @@ func (w *world) view(c config.Config, gatewayMAC string) View {
 	}
 }
 
-// tell writes the objects to an agent's tables, as its watches would. Then it writes the version to a source of the
+// fill writes the objects to an agent's tables, as its watches would. Then it writes the version to a source of the
 // walk.
-func (w *world) tell(t *tables, version *derive.Source[derive.Name, int]) {
+func (w *world) fill(t *tables, version *derive.Source[derive.Name, int]) {
 	t.kinds.Fill(w.view(t.config, "").objects()...)
 	version.Set(self, w.version)
 	version.Loaded()
