@@ -93,7 +93,8 @@ func TestNotUnderstood(t *testing.T) {
 					Egress:    []crdv1beta1.Rule{row.rule, {Action: crdv1beta1.ActionDrop}}}
 				c.Sources.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 				v, problems := c.asks(Egress)
-				if want := map[crdv1beta1.Action]Action{crdv1beta1.ActionReject: Reject, crdv1beta1.ActionAllow: Drop}[action]; v.Action != want {
+				verdicts := map[crdv1beta1.Action]Action{crdv1beta1.ActionReject: Reject, crdv1beta1.ActionAllow: Drop}
+				if want := verdicts[action]; v.Action != want {
 					t.Errorf("%s, want %s: %+v", v.Action, want, v)
 				}
 				if want := "AntreaClusterNetworkPolicy p: " + row.want; !strings.Contains(problems, want) {

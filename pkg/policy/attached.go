@@ -17,8 +17,9 @@ import (
 //
 //   - if the Pod is scheduled to this Node, and
 //   - if it has the interface's UID. If no UID was recorded (an earlier version made the interface, or the runtime
-//     gave no UID), the Pod's status must have an address of the interface, or of another interface of the same sandbox.
-//     This Node gives an address to one sandbox at a time, so the status of a later Pod of that name has another one.
+//     gave no UID), the Pod's status must have an address of the interface, or of another interface of the same
+//     sandbox. This Node gives an address to one sandbox at a time, so the status of a later Pod of that name has
+//     another one.
 //
 // Else the interface's Pod is not known, whatever Pod the API server has under its name.
 

@@ -58,7 +58,8 @@ func TestServersOfOtherClusters(t *testing.T) {
 	if n := c.PeerAt(Ingress, server, derive.Object{}); n != 0 {
 		t.Errorf("as a client it is %d, want nobody: its packets say who it is", n)
 	}
-	if half := c.Elsewhere(c.pod).Why(c.pod, Egress, Connection{To: server, Protocol: corev1.ProtocolTCP, Port: 80}); half.Action != Reject {
+	toServer := Connection{To: server, Protocol: corev1.ProtocolTCP, Port: 80}
+	if half := c.Elsewhere(c.pod).Why(c.pod, Egress, toServer); half.Action != Reject {
 		t.Errorf("another Node says %s, want Reject", half.Action)
 	}
 	c.LabelIdentities.Set(derive.Object{Name: "db"},

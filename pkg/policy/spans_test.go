@@ -45,14 +45,14 @@ func TestSpans(t *testing.T) {
 	engine := derive.New()
 	spans := NewSpans(engine)
 	spans.Loaded()
-	hears := func(s *Spans) policytest.Watch {
-		w := s.hears()
+	callbacks := func(s *Spans) policytest.Watch {
+		w := s.callbacks()
 		w.Pod = func(namespace, name string, p *corev1.Pod) {
 			observe(s.Pods, derive.Object{Namespace: namespace, Name: name}, p, SpanFactsOf)
 		}
 		return w
 	}
-	watches := []policytest.Watch{nodes["node-1"].hears(), nodes["node-2"].hears(), hears(spans)}
+	watches := []policytest.Watch{nodes["node-1"].callbacks(), nodes["node-2"].callbacks(), callbacks(spans)}
 	both := watches[0]
 	both.Pod = func(namespace, name string, p *corev1.Pod) {
 		for _, w := range watches {
@@ -101,7 +101,7 @@ func TestSpans(t *testing.T) {
 		}
 		e := derive.New()
 		fresh := NewSpans(e)
-		w := hears(fresh)
+		w := callbacks(fresh)
 		for _, p := range walk.Pods {
 			w.Pod(p.Namespace, p.Name, p)
 		}

@@ -51,7 +51,7 @@ func newWorld(seed uint64) *world {
 	here, far := policytest.TwoRanges()
 	here6, far6 := policytest.TwoRanges6()
 	here, far = append(here, here6...), append(far, far6...)
-	watch := w.hears()
+	watch := w.callbacks()
 	watch.Attached = func(port string, a policytest.Attached) { w.attachments.Set(derive.Name(port), attachmentOf(a)) }
 	w.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": here, "node-2": far}, watch)
 	w.Limits = walkLimits
@@ -78,8 +78,8 @@ func attachmentsOf(e *derive.Engine, c policytest.Cluster) Attachments {
 	return s
 }
 
-// hears returns callbacks that fill the tables.
-func (t *Tables) hears() policytest.Watch {
+// callbacks returns the functions that fill the tables.
+func (t *Tables) callbacks() policytest.Watch {
 	return policytest.Watch{
 		Pod: func(namespace, name string, p *corev1.Pod) {
 			var f PodFacts
@@ -151,7 +151,7 @@ func each[T any](w policytest.Watch, m map[string]*T) {
 
 // fill gives tables everything.
 func fill(t *Tables, c policytest.Cluster) {
-	watch := t.hears()
+	watch := t.callbacks()
 	for _, p := range c.Pods {
 		watch.Pod(p.Namespace, p.Name, p)
 	}

@@ -39,8 +39,9 @@ func SwitchOff(link string, what Offload) error {
 		return os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
-	if _, _, err := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); err != 0 {
-		return fmt.Errorf("switch offload %#x of %s off: %w", uint32(what), link, err)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
+	if errno != 0 {
+		return fmt.Errorf("switch offload %#x of %s off: %w", uint32(what), link, errno)
 	}
 	return nil
 }

@@ -42,7 +42,8 @@ var resources = byType(
 		&corev1.ServiceAccountList{}},
 	resource{corev1.SchemeGroupVersion.WithResource("configmaps"), &corev1.ConfigMap{}, &corev1.ConfigMapList{}},
 	resource{corev1.SchemeGroupVersion.WithResource("services"), &corev1.Service{}, &corev1.ServiceList{}},
-	resource{corev1.SchemeGroupVersion.WithResource("endpoints"), &corev1.Endpoints{}, &corev1.EndpointsList{}}, //nolint:staticcheck // the documented API is made of them
+	resource{corev1.SchemeGroupVersion.WithResource("endpoints"),
+		&corev1.Endpoints{}, &corev1.EndpointsList{}}, //nolint:staticcheck // the documented API is made of them
 	resource{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), &discoveryv1.EndpointSlice{},
 		&discoveryv1.EndpointSliceList{}},
 	resource{networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), &networkingv1.NetworkPolicy{},

@@ -423,7 +423,9 @@ func TestListedKindIsKept(t *testing.T) {
 		default:
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w,
-				`{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"GatewayList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"namespace":"default","name":"n1"},"gatewayIP":"192.0.2.1"}]}`)
+				`{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"GatewayList",`+
+					`"metadata":{"resourceVersion":"1"},`+
+					`"items":[{"metadata":{"namespace":"default","name":"n1"},"gatewayIP":"192.0.2.1"}]}`)
 		}
 	}))
 	t.Cleanup(server.Close)

@@ -23,9 +23,10 @@ const crossingTime = 500 * time.Millisecond
 // response, the device may mix them up: both ends have a session then, with different keys, and nothing passes until
 // they begin again, 15 s later. So
 //
-//   - of two initiations that cross, both ends use the one with the larger number and drop the other. They never drop two in
-//     succession, since the peer may not get the packets of this end;
-//   - a response waits until the initiation before it is answered: then the device refuses it, and there is one session;
+//   - of two initiations that cross, both ends use the one with the larger number and drop the other. They never drop
+//     two in succession, since the peer may not get the packets of this end;
+//   - a response waits until the initiation before it is answered: then the device refuses it, and there is one
+//     session;
 //   - an initiation after a response is dropped: the response has made a session.
 //
 // The number is the sender's random index of its handshake (WireGuard protocol, section 5.4.2, "sender"). It does not
@@ -34,7 +35,7 @@ const crossingTime = 500 * time.Millisecond
 // The library watches routes only for its own binds. Here the source of packets is chosen again with each handshake.
 type crossing struct {
 	conn.Bind
-	patience time.Duration
+	limit time.Duration // of the device's time for one message
 
 	mu     sync.Mutex
 	ways   map[string]*crossingWay // by the other end
@@ -57,7 +58,7 @@ type lateMessage struct {
 	from   conn.Endpoint
 }
 
-func newCrossing(b conn.Bind) *crossing { return &crossing{Bind: b, patience: crossingTime} }
+func newCrossing(b conn.Bind) *crossing { return &crossing{Bind: b, limit: crossingTime} }
 
 // Open implements conn.Bind.
 func (c *crossing) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
@@ -148,9 +149,9 @@ func (c *crossing) pass(p []byte, from conn.Endpoint) bool {
 	}
 	now := time.Now()
 	if kind == wgdevice.MessageInitiationType {
-		crosses := now.Sub(w.sent) < c.patience && w.sent.After(w.responded)
+		crosses := now.Sub(w.sent) < c.limit && w.sent.After(w.responded)
 		switch {
-		case now.Sub(w.responded) < c.patience:
+		case now.Sub(w.responded) < c.limit:
 			return false
 		case crosses && !w.dropped && binary.LittleEndian.Uint32(p[4:]) < w.begun:
 			w.dropped = true
@@ -166,7 +167,7 @@ func (c *crossing) pass(p []byte, from conn.Endpoint) bool {
 		return true // an answer to nothing
 	}
 	w.responded, w.dropped = now, false
-	wait := c.patience - now.Sub(w.received)
+	wait := c.limit - now.Sub(w.received)
 	if w.answered == nil || wait <= 0 {
 		return true
 	}

@@ -344,8 +344,10 @@ func TestOneSided(t *testing.T) {
 		"ip link set %s name eth0; ip address add 192.0.2.1/24 dev eth0; ip link set eth0 up; ip route add default via "+
 			"192.0.2.254", name))
 	between.sh(`echo 1 >/proc/sys/net/ipv4/ip_forward
-nft 'add table ip t; add chain ip t out { type nat hook postrouting priority 100; }; add rule ip t out oifname eth0 masquerade random'
-nft 'add chain ip t through { type filter hook forward priority 0; }; add rule ip t through iifname eth0 ct state new drop'`)
+nft 'add table ip t; add chain ip t out { type nat hook postrouting priority 100; }'
+nft 'add rule ip t out oifname eth0 masquerade random'
+nft 'add chain ip t through { type filter hook forward priority 0; }'
+nft 'add rule ip t through iifname eth0 ct state new drop'`)
 	b.sh("ip route add 192.0.2.0/24 via 203.0.113.1")
 	for _, h := range []*host{a, b} {
 		h.serve()
@@ -638,24 +640,24 @@ func TestTunnelOfSwitch(t *testing.T) {
 	}
 }
 
-// TestTunnelOfSwitchBeside has two switches in userspace send a tunnel through alternating devices, as they do while a
-// key changes. Open vSwitch empties its table of routes before it reads them again, and flows that are revalidated at
-// that moment drop. So a change may cost a packet; a path without a session would cost 200.
-func TestTunnelOfSwitchBeside(t *testing.T) {
+// TestTunnelOfSwitchAlternates has two switches in userspace send a tunnel through alternating devices, as they do
+// while a key changes. Open vSwitch empties its table of routes before it reads them again, and flows that are
+// revalidated at that moment drop. So a change may cost a packet; a path without a session would cost 200.
+func TestTunnelOfSwitchAlternates(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
 	connect(a, b)
-	beside := map[*host]*host{}
+	second := map[*host]*host{}
 	for _, h := range []*host{a, b} {
-		beside[h] = &host{t: t, ns: h.ns, device: h.device + "n", key: testKey(t), at: netip.AddrPortFrom(h.at.Addr(), 51822),
+		second[h] = &host{t: t, ns: h.ns, device: h.device + "n", key: testKey(t), at: netip.AddrPortFrom(h.at.Addr(), 51822),
 			inside: h.inside}
 	}
 	pods := []*host{{t: t, ns: a.ns, inside: netip.MustParseAddr("10.1.0.1")},
 		{t: t, ns: b.ns, inside: netip.MustParseAddr("10.1.0.2")}}
-	ways := []string{"169.254.64.2 dev inside", "169.254.64.10 dev beside"}
+	ways := []string{"169.254.64.2 dev inside", "169.254.64.10 dev second"}
 	for i, h := range []*host{a, b} {
 		other := []*host{b, a}[i]
-		for _, end := range [][2]*host{{h, other}, {beside[h], beside[other]}} {
+		for _, end := range [][2]*host{{h, other}, {second[h], second[other]}} {
 			mac, _ := net.ParseMAC(bridge.MACOf(end[0].device))
 			end[0].serve()
 			end[0].run(Options{HardwareAddr: mac})
@@ -666,7 +668,7 @@ func TestTunnelOfSwitchBeside(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := ovstest.Start(t, ovstest.Userspace)
-		for name, end := range map[string]*host{"inside": h, "beside": beside[h]} {
+		for name, end := range map[string]*host{"inside": h, "second": second[h]} {
 			s.Vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "other_config:hwaddr="+
 				bridge.MACOf(end.device), "--", "add-port", name, end.device)
 			h.sh(fmt.Sprintf("ip link set %s mtu 1440 up; ip link set %s mtu 1440 up; ip address add %s/32 dev %s", end.device,
@@ -675,11 +677,11 @@ func TestTunnelOfSwitchBeside(t *testing.T) {
 		s.Vsctl("add-br", "pods", "--", "set", "bridge", "pods", "datapath_type=netdev",
 			"--", "add-port", "pods", "tun0", "--", "set", "interface", "tun0", "type=geneve",
 			"options:remote_ip="+other.inside.String(), "options:local_ip="+h.inside.String())
-		h.sh("ip address add 169.254.64.1/30 dev inside; ip address add 169.254.64.9/30 dev beside")
+		h.sh("ip address add 169.254.64.1/30 dev inside; ip address add 169.254.64.9/30 dev second")
 		h.sh(fmt.Sprintf("ip route add %s via %s src %s; ip link set pods mtu 1390 up; ip address add %s/24 dev pods",
 			other.inside, ways[0], h.inside, pods[i].inside))
 		// As hostnet does: the switch learns where the next hops are.
-		h.sh("ip neigh replace 169.254.64.2 dev inside use; ip neigh replace 169.254.64.10 dev beside use")
+		h.sh("ip neigh replace 169.254.64.2 dev inside use; ip neigh replace 169.254.64.10 dev second use")
 	}
 	pods[1].echo()
 	ovstest.Eventually(t, "answers come through the tunnel",
@@ -726,7 +728,7 @@ func TestTunnelOfSwitchBeside(t *testing.T) {
 		}
 	}
 	send(200)
-	state := beside[a].manager.State()
+	state := second[a].manager.State()
 	// A change may lose the datagram that is on its way.
 	ovstest.Eventually(t, "the datagrams are answered", func() error {
 		if n := int(answered.Load()); n < sent-changes {

@@ -166,7 +166,7 @@ func TestDiff(t *testing.T) {
 	kept := peerA
 	kept.PersistentKeepaliveInterval = 5 * time.Second
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	heard := func(p wgtypes.Peer, ago time.Duration) wgtypes.Peer {
+	received := func(p wgtypes.Peer, ago time.Duration) wgtypes.Peer {
 		p.LastHandshakeTime = now.Add(-ago)
 		return p
 	}
@@ -186,15 +186,15 @@ func TestDiff(t *testing.T) {
 				" at 192.0.2.2:51821 with [10.98.0.0/32 10.99.0.0/32]"}},
 		{"as wanted", as(peerA, peerB), nil, 0, nil},
 		{"peer that has moved", as(moved, peerB), sent, 0, nil},
-		{"peer that announces another address", as(heard(moved, 0), peerB),
+		{"peer that announces another address", as(received(moved, 0), peerB),
 			map[PublicKey]announced{a: {at: at("192.0.2.9:51821")}}, 0, resent},
 		{"peer at another address from before", as(moved, peerB), nil, 0, resent},
-		{"from before, with a session", as(heard(moved, 179*time.Second), peerB), nil, 0, nil},
-		{"from before, with a session that has ended", as(heard(moved, 180*time.Second), peerB), nil, 0, resent},
-		{"from before, by a clock that was wrong", as(heard(moved, -time.Minute), peerB), nil, 0, resent},
-		{"from before, and the session goes on", as(heard(moved, 179*time.Second), peerB), unsent, 0, nil},
-		{"from before, and the session has ended", as(heard(moved, 180*time.Second), peerB), unsent, 0, resent},
-		{"from before, and it announces another", as(heard(moved, 0), peerB),
+		{"from before, with a session", as(received(moved, 179*time.Second), peerB), nil, 0, nil},
+		{"from before, with a session that has ended", as(received(moved, 180*time.Second), peerB), nil, 0, resent},
+		{"from before, by a clock that was wrong", as(received(moved, -time.Minute), peerB), nil, 0, resent},
+		{"from before, and the session goes on", as(received(moved, 179*time.Second), peerB), unsent, 0, nil},
+		{"from before, and the session has ended", as(received(moved, 180*time.Second), peerB), unsent, 0, resent},
+		{"from before, and it announces another", as(received(moved, 0), peerB),
 			map[PublicKey]announced{a: {at("192.0.2.9:51821"), true}}, 0, resent},
 		{"peer without address", as(peer(a, "", "10.97.0.0/32"), peerB), sent, 0, resent},
 		{"other addresses inside", as(peerA, peer(b, "192.0.2.2:51821", "10.97.0.0/32")), sent, 0,
@@ -218,11 +218,11 @@ func TestDiff(t *testing.T) {
 		})
 	}
 	for _, before := range []map[PublicKey]announced{nil, unsent} {
-		if _, _, after := diff(as(heard(moved, 0), peerB), want, before, now); !reflect.DeepEqual(after, unsent) {
+		if _, _, after := diff(as(received(moved, 0), peerB), want, before, now); !reflect.DeepEqual(after, unsent) {
 			t.Errorf("after the endpoint of a session was kept: %+v", after)
 		}
 	}
-	if _, _, after := diff(as(heard(moved, time.Hour), peerB), want, unsent, now); !reflect.DeepEqual(after, sent) {
+	if _, _, after := diff(as(received(moved, time.Hour), peerB), want, unsent, now); !reflect.DeepEqual(after, sent) {
 		t.Errorf("after the session has ended: %+v", after)
 	}
 }

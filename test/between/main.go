@@ -63,7 +63,8 @@ type bench struct {
 }
 
 func (b bench) run(ctx context.Context, plain bool) error {
-	if err := errors.Join(b.Pair(ctx, "node-3", "node-1"), b.ClientPod(ctx, "east", "near", "node-2"), b.PairSettled(ctx)); err != nil {
+	err := errors.Join(b.Pair(ctx, "node-3", "node-1"), b.ClientPod(ctx, "east", "near", "node-2"), b.PairSettled(ctx))
+	if err != nil {
 		return err
 	}
 	if err := b.table(ctx, "in plain text"); err != nil || plain {
@@ -83,7 +84,8 @@ func (b bench) encrypt(ctx context.Context) error {
 	if err := b.InstallWireGuard(ctx); err != nil {
 		return err
 	}
-	if err := b.ConfigureAgents(ctx, b.Members(), "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard"); err != nil {
+	err := b.ConfigureAgents(ctx, b.Members(), "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard")
+	if err != nil {
 		return err
 	}
 	if err := b.keys(ctx); err != nil {

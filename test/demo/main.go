@@ -80,8 +80,8 @@ func (d *demo) serveMap(ctx context.Context) error {
 	return nil
 }
 
-// say prints one line of progress with the time since the start.
-func (d *demo) say(format string, args ...any) {
+// progress prints one line of progress with the time since the start.
+func (d *demo) progress(format string, args ...any) {
 	fmt.Printf("%7.1fs  %s\n", time.Since(d.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
@@ -95,7 +95,7 @@ func (d *demo) run(ctx context.Context) error {
 		if old.Repo() != repo {
 			return fmt.Errorf("a demo of another copy of this repository runs: remove it with: make -C %s demo-down", old.Repo())
 		}
-		d.say("removing the lab of an earlier demo")
+		d.progress("removing the lab of an earlier demo")
 		if err := old.Down(ctx); err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (d *demo) run(ctx context.Context) error {
 		Name:     d.name,
 		Clusters: []string{"north", "east", "west"},
 		Nodes:    2,
-		Progress: func(s string) { d.say("%s", s) },
+		Progress: func(s string) { d.progress("%s", s) },
 
 		Encrypted:      d.encrypted,
 		Tenants:        d.withTenants,
@@ -116,18 +116,18 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.world = &scenario.Scenario{Lab: l, Progress: d.say}
+	d.world = &scenario.Scenario{Lab: l, Progress: d.progress}
 	if err := d.setUp(ctx); err != nil {
 		return err
 	}
-	d.say("west: Deployment and Service nginx, ServiceExport default/nginx")
+	d.progress("west: Deployment and Service nginx, ServiceExport default/nginx")
 	if err := d.world.Nginx(ctx, "west", 2); err != nil {
 		return err
 	}
 	if err := d.world.Export(ctx, "west"); err != nil {
 		return err
 	}
-	d.say("east: a client Pod on node-2, which is not the Gateway")
+	d.progress("east: a client Pod on node-2, which is not the Gateway")
 	if err := d.world.ClientPod(ctx, "east", "client", "node-2"); err != nil {
 		return err
 	}
@@ -143,11 +143,11 @@ func (d *demo) run(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	d.say("20 requests from default/client in east to %s (default/antrea-mc-nginx)", url)
+	d.progress("20 requests from default/client in east to %s (default/antrea-mc-nginx)", url)
 	if out, err = d.world.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "20"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	d.say("done")
+	d.progress("done")
 	return d.report(ctx, ip, out)
 }
 

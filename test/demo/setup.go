@@ -29,7 +29,7 @@ func (d *demo) setUp(ctx context.Context) error {
 	if err := d.world.Lab.LoadImages(ctx); err != nil {
 		return err
 	}
-	d.say("images are on all Nodes")
+	d.progress("images are on all Nodes")
 	args := []string{"mc", "up", d.named(), "--clusterset", scenario.ClusterSet, "--no-verify"}
 	for _, c := range d.world.Lab.Clusters() {
 		id := scenario.ClusterID(c.Name())
@@ -47,7 +47,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		}
 		args = append(args, "--gateway", id+"=node-1")
 	}
-	d.say("tombolo %s", strings.Join(args, " "))
+	d.progress("tombolo %s", strings.Join(args, " "))
 	d.up = args
 	return d.tool(ctx, args...)
 }

@@ -79,7 +79,7 @@ func (c *client) run(ctx context.Context, out io.Writer,
 	}
 	fmt.Fprintf(out, "%d answered, %d failed, slowest %.3fs\n", answered, failed, slowest.Seconds())
 	if failed > 0 || answered < c.count {
-		return errSaid
+		return errReported
 	}
 	return nil
 }

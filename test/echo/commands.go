@@ -72,7 +72,7 @@ func serveCall(ctx context.Context, conn net.Conn) {
 	var r result
 	if err := root.ExecuteContext(ctx); err != nil {
 		r.Code = 1
-		if !errors.Is(err, errSaid) {
+		if !errors.Is(err, errReported) {
 			fmt.Fprintln(&errs, "echo:", err)
 		}
 	}

@@ -31,7 +31,7 @@ func run() int {
 	root := commands()
 	root.AddCommand(serveCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
-		if !errors.Is(err, errSaid) {
+		if !errors.Is(err, errReported) {
 			fmt.Fprintln(os.Stderr, "echo:", err)
 		}
 		return 1
@@ -47,8 +47,8 @@ func commands() *cobra.Command {
 	return root
 }
 
-// errSaid is an error whose details are in the output already.
-var errSaid = errors.New("not all was answered")
+// errReported is an error whose details are in the output already.
+var errReported = errors.New("not all was answered")
 
 func serveCommand() *cobra.Command {
 	var s server

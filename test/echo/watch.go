@@ -54,7 +54,7 @@ func (w *watcher) run(ctx context.Context, target string) error {
 		return errors.Join(failures...)
 	}
 	if w.fresh {
-		return each(func(int) error { w.anew(ctx, address, u.RequestURI()); return nil })
+		return each(func(int) error { w.onNewConnections(ctx, address, u.RequestURI()); return nil })
 	}
 	kept := make([]*connection, w.streams)
 	defer func() {
@@ -80,9 +80,9 @@ func (w *watcher) stream(ctx context.Context, kept *connection, path string) err
 	for ctx.Err() == nil {
 		start := w.begins()
 		server, err := kept.request(path)
-		w.told(start, server, err)
+		w.report(start, server, err)
 		if err != nil {
-			return errSaid
+			return errReported
 		}
 		select {
 		case <-tick.C:
@@ -92,8 +92,8 @@ func (w *watcher) stream(ctx context.Context, kept *connection, path string) err
 	return nil
 }
 
-// `anew` sends each request on a connection of its own.
-func (w *watcher) anew(ctx context.Context, address, path string) {
+// onNewConnections sends each request on a connection of its own.
+func (w *watcher) onNewConnections(ctx context.Context, address, path string) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	tick := time.NewTicker(w.interval)
@@ -102,7 +102,7 @@ func (w *watcher) anew(ctx context.Context, address, path string) {
 		start := w.begins()
 		all.Go(func() {
 			server, err := once(context.WithoutCancel(ctx), address, path, start.Add(w.timeout))
-			w.told(start, server, err)
+			w.report(start, server, err)
 		})
 		select {
 		case <-tick.C:
@@ -120,8 +120,8 @@ func (w *watcher) begins() time.Time {
 	return start
 }
 
-// told prints the line of one request.
-func (w *watcher) told(start time.Time, server string, err error) {
+// report prints the line of one request.
+func (w *watcher) report(start time.Time, server string, err error) {
 	r := watched.Request{Start: start, Took: time.Since(start)}
 	switch {
 	case err != nil:

@@ -25,13 +25,13 @@ const monitor = "ovsdb-client -f json monitor unix:/var/run/openvswitch/db.sock 
 
 // watcher is a Node whose switch watches a Gateway by BFD. The state in its OVSDB shows when it finds the Gateway down.
 type watcher struct {
-	node  *lab.Node
-	cmd   *exec.Cmd
-	stdin io.Closer
-	said  bytes.Buffer  // on standard error
-	done  chan struct{} // closed when all is read
-	way   way
-	err   error // the first line that was not understood
+	node   *lab.Node
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	stderr bytes.Buffer
+	done   chan struct{} // closed when all is read
+	way    way
+	err    error // the first line that was not understood
 }
 
 // detect begins to watch when other Nodes of both clusters find a Gateway down. Nodes without a way to that Gateway
@@ -54,7 +54,7 @@ func detect(ctx context.Context, s *scenario.Scenario,
 		ends.Wait()
 		for _, w := range all {
 			if w.err != nil {
-				err = errors.Join(err, fmt.Errorf("watch the OVSDB of Node %s: %w\n%s", w.node, w.err, w.said.String()))
+				err = errors.Join(err, fmt.Errorf("watch the OVSDB of Node %s: %w\n%s", w.node, w.err, w.stderr.String()))
 			}
 			if w.way.downs != nil && w.way.downs[0].Before(since) {
 				err = errors.Join(err,
@@ -88,7 +88,7 @@ func (w *watcher) start(ctx context.Context) (err error) {
 	if w.cmd, err = w.node.Command(ctx, "sh", "-c", monitor); err != nil {
 		return err
 	}
-	w.cmd.Stderr = &w.said
+	w.cmd.Stderr = &w.stderr
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
 		return err
 	}
@@ -130,7 +130,8 @@ type way struct {
 
 // read takes a line of the monitor, a table of rows:
 //
-//	{"data":[["UUID","old",null,["map",[["state","up"]]]],["","new","bfd-c0a84d65",["map",[["state","down"]]]]],"headings":[...]}
+//	{"data":[["UUID","old",null,["map",[["state","up"]]]],
+//	         ["","new","bfd-c0a84d65",["map",[["state","down"]]]]],"headings":[...]}
 func (w *way) read(line []byte, now time.Time) error {
 	var table struct{ Data [][4]json.RawMessage }
 	if err := json.Unmarshal(line, &table); err != nil {

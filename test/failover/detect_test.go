@@ -8,10 +8,17 @@ import (
 
 // TestWay reads what ovsdb-client 3.1 prints.
 func TestWay(t *testing.T) {
-	initial := `{"data":[["83b29ca4-8abc-4f78-83ba-a596f978cd1e","initial","bfd-ac1e0001",["map",[["flap_count","1"],["state","up"]]]],["62da536e-b619-49bb-84ca-c4e91e710d9e","initial","br0",["map",[]]]],"headings":["row","action","name","bfd_status"]}`
-	down := `{"data":[["83b29ca4-8abc-4f78-83ba-a596f978cd1e","old",null,["map",[["flap_count","1"],["state","up"]]]],["","new","bfd-ac1e0001",["map",[["flap_count","1"],["state","down"]]]]],"headings":["row","action","name","bfd_status"]}`
-	up := `{"data":[["83b29ca4-8abc-4f78-83ba-a596f978cd1e","old",null,["map",[["flap_count","1"],["state","down"]]]],["","new","bfd-ac1e0001",["map",[["flap_count","2"],["state","up"]]]]],"headings":["row","action","name","bfd_status"]}`
-	gone := `{"data":[["83b29ca4-8abc-4f78-83ba-a596f978cd1e","delete","bfd-ac1e0001",["map",[["flap_count","1"],["state","up"]]]]],"headings":["row","action","name","bfd_status"]}`
+	const (
+		head = `{"data":[["83b29ca4-8abc-4f78-83ba-a596f978cd1e",`
+		tail = `],"headings":["row","action","name","bfd_status"]}`
+	)
+	initial := head + `"initial","bfd-ac1e0001",["map",[["flap_count","1"],["state","up"]]]],` +
+		`["62da536e-b619-49bb-84ca-c4e91e710d9e","initial","br0",["map",[]]]` + tail
+	down := head + `"old",null,["map",[["flap_count","1"],["state","up"]]]],` +
+		`["","new","bfd-ac1e0001",["map",[["flap_count","1"],["state","down"]]]]` + tail
+	up := head + `"old",null,["map",[["flap_count","1"],["state","down"]]]],` +
+		`["","new","bfd-ac1e0001",["map",[["flap_count","2"],["state","up"]]]]` + tail
+	gone := head + `"delete","bfd-ac1e0001",["map",[["flap_count","1"],["state","up"]]]]` + tail
 	for _, row := range []struct {
 		name  string
 		port  string

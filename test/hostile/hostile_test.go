@@ -215,7 +215,8 @@ func (w *world) expel() {
 		if id, _ := o.Object["clusterID"].(string); honestID(id) {
 			continue
 		}
-		if err := w.leader.dynamic.Resource(announces).Namespace(area).Delete(ctx, o.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		err := w.leader.dynamic.Resource(announces).Namespace(area).Delete(ctx, o.GetName(), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
 			w.t.Fatal(err)
 		}
 	}

@@ -53,8 +53,10 @@ var (
 		resource("apps", "v1", "deployments"),
 	}
 	inMember = []schema.GroupVersionResource{
-		services, endpoints, infos, gateways, sets, resource(groupMCS, "v1alpha1", "serviceexports"), resource(groupMCS, "v1alpha1", "serviceimports"),
-		resource("", "v1", "secrets"), resource("", "v1", "namespaces"), identities, addresses, resource("networking.k8s.io", "v1", "networkpolicies"),
+		services, endpoints, infos, gateways, sets, identities, addresses,
+		resource(groupMCS, "v1alpha1", "serviceexports"), resource(groupMCS, "v1alpha1", "serviceimports"),
+		resource("", "v1", "secrets"), resource("", "v1", "namespaces"),
+		resource("networking.k8s.io", "v1", "networkpolicies"),
 	}
 )
 
@@ -71,7 +73,12 @@ type state struct {
 }
 
 func (w *world) state(ctx context.Context) (*state, error) {
-	s := &state{objects: map[string]map[string]any{}, version: map[string]string{}, peers: map[string]map[string]string{}, ranges: map[string]map[string][]netip.Prefix{}}
+	s := &state{
+		objects: map[string]map[string]any{},
+		version: map[string]string{},
+		peers:   map[string]map[string]string{},
+		ranges:  map[string]map[string][]netip.Prefix{},
+	}
 	if err := s.read(ctx, w.leader, area, inLeader); err != nil {
 		return nil, err
 	}
@@ -112,7 +119,8 @@ func essence(r schema.GroupVersionResource, o *unstructured.Unstructured) map[st
 	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", multicluster.AnnotationTouchTimestamp)
 	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "endpoints.kubernetes.io/last-change-trigger-time")
 	withoutTimes(o.Object)
-	if statuses, found, _ := unstructured.NestedSlice(o.Object, "status", "clusterStatuses"); found && (r == sets || r == imports) {
+	statuses, found, _ := unstructured.NestedSlice(o.Object, "status", "clusterStatuses")
+	if found && (r == sets || r == imports) {
 		// Hostile members come and go in the status of the ClusterSet and of imports that they export too.
 		kept := slices.DeleteFunc(statuses, func(s any) bool {
 			id, _, _ := unstructured.NestedString(s.(map[string]any), "clusterID")
@@ -157,7 +165,9 @@ func (s *state) derivePeers(ctx context.Context, h *honest) error {
 		return err
 	}
 	view := peering.View{PodToPod: true, Own: peering.Own{
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(h.serviceCIDR)}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix(h.podCIDR)}}}
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(h.serviceCIDR)},
+		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix(h.podCIDR)},
+	}}
 	for i := range gatewayList.Items {
 		view.Gateways = append(view.Gateways, &gatewayList.Items[i])
 	}
@@ -217,12 +227,14 @@ func isEndpoints(object map[string]any) bool {
 
 // changing is what the honest members themselves change; that it arrives is checked apart.
 func changing(key string) bool {
-	return strings.Contains(key, "marker-") || strings.Contains(key, "beat-") || strings.HasSuffix(key, "/"+harbour+multicluster.ClusterInfoSuffix)
+	return strings.Contains(key, "marker-") || strings.Contains(key, "beat-") ||
+		strings.HasSuffix(key, "/"+harbour+multicluster.ClusterInfoSuffix)
 }
 
 // onGatewayChange is what follows a member's Gateway.
 func onGatewayChange(key string) bool {
-	return strings.Contains(key, " gateways ") || strings.Contains(key, "/east-clusterinfo") || strings.Contains(key, "/west-clusterinfo")
+	return strings.Contains(key, " gateways ") || strings.Contains(key, "/east-clusterinfo") ||
+		strings.Contains(key, "/west-clusterinfo")
 }
 
 // quiet are objects that nothing but forgery is aimed at: not even a change that is undone may happen to them.
@@ -237,15 +249,15 @@ type rules struct {
 	aims map[aim]bool
 }
 
-// announceable are the private ranges of which hostile members announce parts: none of their endpoints may be anywhere
-// else, and nothing else may be sent to them.
+// announceable are the private ranges of which hostile members announce parts. All their endpoints must be within these
+// ranges, and nothing else may be sent to them.
 var announceable = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16")}
 
 // keptRanges are the honest members' Services, Pods and Nodes, without the member that announces no ranges.
 var keptRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("10.98.0.0/16"), netip.MustParsePrefix("10.20.0.0/16"),
-	netip.MustParsePrefix("10.30.0.0/16"), netip.MustParsePrefix("192.168.77.0/24"), netip.MustParsePrefix("192.168.78.0/24"),
-	netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("10.70.0.0/16"),
+	netip.MustParsePrefix("10.30.0.0/16"), netip.MustParsePrefix("192.168.77.0/24"),
+	netip.MustParsePrefix("192.168.78.0/24"), netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("10.70.0.0/16"),
 }
 
 // aim is a Service that an export is of.
@@ -253,10 +265,11 @@ type aim struct{ namespace, name string }
 
 // violations compares two states. The objects of an honest member or the administrator stay as they are, except for:
 //
-//   - endpoints that a hostile member adds, under its own name, to the endpoints of a Service that it exports with the same
-//     ports, that it is named among the exporters, and that all exporters receive its differences (KEP-1645: Conflict);
-//   - new imports of Services, of label identities and of Pods' addresses, and new peers, under names and with ranges that
-//     no other member has.
+//   - endpoints that a hostile member adds, under its own name, to the endpoints of a Service that it exports with the
+//     same ports, that it is named among the exporters, and that all exporters receive its differences (KEP-1645:
+//     Conflict);
+//   - new imports of Services, of label identities and of Pods' addresses, and new peers, under names and with ranges
+//     that no other member has.
 func (r rules) violations(now *state) []string {
 	var out []string
 	for key, was := range r.before.objects {
@@ -306,7 +319,9 @@ func (r rules) violations(now *state) []string {
 				if honestID(id) {
 					continue
 				}
-				if !slices.ContainsFunc(announceable, func(p netip.Prefix) bool { return p.Bits() <= to.Bits() && p.Contains(to.Addr()) }) {
+				if !slices.ContainsFunc(announceable, func(p netip.Prefix) bool {
+					return p.Bits() <= to.Bits() && p.Contains(to.Addr())
+				}) {
 					out = append(out, fmt.Sprintf("%s sends %s to %q, although it is not private", node, to, id))
 				}
 				for _, kept := range keptRanges {
@@ -342,8 +357,10 @@ func ofHonest(object map[string]any) map[string]any {
 			delete(out, "status")
 		}
 	}
-	if clusters, found, _ := unstructured.NestedSlice(out, "status", "clusters"); found && out["kind"] == "ServiceImport" {
-		clusters = slices.DeleteFunc(clusters, func(c any) bool { return !honestID(fmt.Sprint(c.(map[string]any)["cluster"])) })
+	clusters, found, _ := unstructured.NestedSlice(out, "status", "clusters")
+	if found && out["kind"] == "ServiceImport" {
+		clusters = slices.DeleteFunc(clusters,
+			func(c any) bool { return !honestID(fmt.Sprint(c.(map[string]any)["cluster"])) })
 		_ = unstructured.SetNestedSlice(out, clusters, "status", "clusters") // it was one
 	}
 	path := []string{"metadata", "annotations", multicluster.AnnotationSources}
@@ -415,13 +432,15 @@ func (r rules) mayAppear(key string, o map[string]any) bool {
 			if id, ok := strings.CutSuffix(name, multicluster.ClusterInfoSuffix); ok && !honestID(id) {
 				return true
 			}
-			if label, ok, _ := unstructured.NestedString(o, "spec", "labelIdentity", "label"); ok && name == multicluster.LabelHash(label) {
+			label, ok, _ := unstructured.NestedString(o, "spec", "labelIdentity", "label")
+			if ok && name == multicluster.LabelHash(label) {
 				return true // its member can number any labels; the numbers of others stay
 			}
 			if data, ok, _ := unstructured.NestedString(o, "spec", "raw", "data"); ok {
 				decoded, err := base64.StdEncoding.DecodeString(data)
 				p, wrong := exportcheck.ReadPodAddresses(decoded)
-				return err == nil && wrong == nil && name == multicluster.PodAddressesName(p.ClusterID, p.Block) && mayHave(p.ClusterID, p.Labels)
+				return err == nil && wrong == nil && name == multicluster.PodAddressesName(p.ClusterID, p.Block) &&
+					mayHave(p.ClusterID, p.Labels)
 			}
 			for a := range r.aims {
 				if name == multicluster.ResourceImportName(a.namespace, a.name, multicluster.ServiceSuffix) ||

@@ -651,7 +651,8 @@ func (g *generator) jsonPatch() []byte {
 		`{"op":"replace","path":"/spec/kind","value":"ClusterInfo"}`,
 		`{"op":"add","path":"/metadata/finalizers/-","value":"example.com/for-ever"}`,
 		`{"op":"replace","path":"/metadata/name","value":"other"}`,
-		`{"op":"add","path":"/metadata/annotations","value":{"multicluster.antrea.io/announced-by":"member-east","touch-ts":"9999-12-31T23:59:59Z"}}`,
+		`{"op":"add","path":"/metadata/annotations",` +
+			`"value":{"multicluster.antrea.io/announced-by":"member-east","touch-ts":"9999-12-31T23:59:59Z"}}`,
 		`{"op":"replace","path":"/spec/endpoints/subsets/0/addresses/0/ip","value":"127.0.0.1"}`,
 		`{"op":"copy","from":"/spec","path":"/status"}`,
 		`{"op":"test","path":"/metadata/name","value":"x"}`,

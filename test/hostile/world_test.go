@@ -462,7 +462,8 @@ func (w *world) beat(n int) error {
 				continue
 			}
 			gone := fmt.Sprintf("beat-%s-%d", other.id, n-1)
-			if err := h.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: gone}, &mcsv1alpha1.ServiceImport{}); !apierrors.IsNotFound(err) {
+			err := h.client.Get(ctx, client.ObjectKey{Namespace: "default", Name: gone}, &mcsv1alpha1.ServiceImport{})
+			if !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%s still imports %s, which is no longer exported: %w", h.id, gone, err)
 			}
 		}

@@ -77,7 +77,8 @@ var suites = []guestTests{
 			run:  "^(TestNode|TestRefusedAndTaken|TestGatewayPort|TestTranslations|TestStaleDatagrams|TestTrafficModes)$",
 			more: "^(TestTranslations6|TestHostPorts6)$"},
 		{pkg: "pkg/openflow/flowsync",
-			run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
+			run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|" +
+				"TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
 		{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestEncryptedPods)$",
 			more: "^(TestRotationOfNodes|TestSwitchUpgraded)$",
 			args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},

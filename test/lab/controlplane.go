@@ -109,7 +109,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.component("kube-scheduler", c.schedulerFlags()); err != nil {
 		return err
 	}
-	c.lab.say("%s: control plane is up", c.name)
+	c.lab.report("%s: control plane is up", c.name)
 	g, gctx := errgroup.WithContext(ctx)
 	for _, n := range c.nodes {
 		g.Go(func() error {
@@ -125,7 +125,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.registered(ctx); err != nil {
 		return err
 	}
-	c.lab.say("%s: %d Nodes are registered", c.name, len(c.nodes))
+	c.lab.report("%s: %d Nodes are registered", c.name, len(c.nodes))
 	return nil
 }
 

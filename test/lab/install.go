@@ -21,7 +21,7 @@ func (l *Lab) Install(ctx context.Context) error {
 	if err := l.LoadImages(ctx); err != nil {
 		return err
 	}
-	l.say("images are on all Nodes")
+	l.report("images are on all Nodes")
 	g, gctx := errgroup.WithContext(ctx)
 	for _, c := range l.clusters {
 		g.Go(func() error { return c.install(gctx) })
@@ -54,7 +54,7 @@ func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
 	if err := c.apply(ctx, text); err != nil {
 		return err
 	}
-	l.say("%s: leader is installed in Namespace %s", c.name, namespace)
+	l.report("%s: leader is installed in Namespace %s", c.name, namespace)
 	return c.rolledOut(ctx, namespace)
 }
 
@@ -73,10 +73,11 @@ func (c *Cluster) install(ctx context.Context) error {
 			return fmt.Errorf("install Tombolo in cluster %s: %w", c.name, err)
 		}
 	}
-	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout="+bootLimit.String()); err != nil {
+	_, err = c.Kubectl(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout="+bootLimit.String())
+	if err != nil {
 		return err
 	}
-	c.lab.say("%s: Nodes are Ready", c.name)
+	c.lab.report("%s: Nodes are Ready", c.name)
 	return c.rolledOut(ctx, "kube-system")
 }
 
@@ -177,7 +178,8 @@ func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
 			}
 			continue
 		}
-		if _, err := c.Kubectl(ctx, "rollout", "status", object, "-n", namespace, "--timeout="+bootLimit.String()); err != nil {
+		_, err := c.Kubectl(ctx, "rollout", "status", object, "-n", namespace, "--timeout="+bootLimit.String())
+		if err != nil {
 			return err
 		}
 	}

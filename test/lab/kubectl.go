@@ -39,7 +39,7 @@ func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string
 			return out, err
 		case <-time.After(kubectlPause):
 		}
-		c.lab.say("tried again: %v", err)
+		c.lab.report("tried again: %v", err)
 	}
 }
 

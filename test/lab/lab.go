@@ -46,7 +46,7 @@ func newLab(r record, progress func(string)) *Lab {
 
 func (l *Lab) plan() plan { return plan{l.record.Index} }
 
-func (l *Lab) say(format string, args ...any) {
+func (l *Lab) report(format string, args ...any) {
 	if l.progress != nil {
 		l.progress(fmt.Sprintf(format, args...))
 	}
@@ -160,7 +160,7 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	if err := l.network(); err != nil {
 		return l, fmt.Errorf("lab %s: network: %w", l.Name(), err)
 	}
-	l.say("network is there: %d clusters behind one router", len(l.clusters))
+	l.report("network is there: %d clusters behind one router", len(l.clusters))
 	if err := l.startShared(ctx); err != nil {
 		return l, fmt.Errorf("lab %s: %w", l.Name(), err)
 	}
@@ -293,7 +293,7 @@ func (l *Lab) startShared(ctx context.Context) error {
 func (l *Lab) Down(ctx context.Context) error {
 	err := Remove(ctx, l.Name())
 	if err == nil {
-		l.say("lab %s is gone", l.Name())
+		l.report("lab %s is gone", l.Name())
 	}
 	return err
 }

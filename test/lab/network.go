@@ -263,7 +263,8 @@ func addRoute(name string, r route) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
 	}
-	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.to), Gw: r.via.AsSlice()}); err != nil {
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.to), Gw: r.via.AsSlice()}
+	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("route %s via %s on %s: %w", r.to, r.via, name, err)
 	}
 	return nil

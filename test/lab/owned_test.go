@@ -275,7 +275,8 @@ func TestForeignHostLink(t *testing.T) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: p.hostLink()}, PeerName: "peer"}); err != nil {
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: p.hostLink()}, PeerName: "peer"}
+		if err := netlink.LinkAdd(veth); err != nil {
 			return err
 		}
 		if err := p.disconnectHost("x"); err != nil {

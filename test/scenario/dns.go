@@ -32,7 +32,8 @@ func (s *Scenario) DNS(ctx context.Context, clusters ...string) error {
 		if err := s.Apply(ctx, name, string(rights)+dnsManifestOf(c.DNS())); err != nil {
 			return err
 		}
-		if _, err := s.Kubectl(ctx, name, "rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=4m"); err != nil {
+		if _, err := s.Kubectl(ctx, name, "rollout", "status", "deployment/coredns", "-n", "kube-system",
+			"--timeout=4m"); err != nil {
 			return err
 		}
 	}

@@ -38,8 +38,9 @@ func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[st
 	}
 	// A kubelet shows a change within a minute, and at once to a Pod that changes itself.
 	pods := []string{"pods", "-n", MemberNamespace, "-l", "component=antrea-mc-controller"}
-	if out, err := s.Kubectl(ctx, cluster,
-		append(append([]string{"annotate", "--overwrite"}, pods...), "lab/configured="+since.Format("150405.000"))...); err != nil {
+	annotate := append(append([]string{"annotate", "--overwrite"}, pods...),
+		"lab/configured="+since.Format("150405.000"))
+	if out, err := s.Kubectl(ctx, cluster, annotate...); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return Eventually(ctx, bootLimit, func(ctx context.Context) error {

@@ -177,7 +177,8 @@ func (s *Scenario) WaitReady(ctx context.Context, member, clusterSet, status str
 // other member has a ClusterInfoImport of the cluster.
 func (s *Scenario) ChooseGateway(ctx context.Context, cluster string, nodes ...string) error {
 	for _, node := range nodes {
-		if _, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", node, "multicluster.antrea.io/gateway=true"); err != nil {
+		if _, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", node,
+			"multicluster.antrea.io/gateway=true"); err != nil {
 			return err
 		}
 	}

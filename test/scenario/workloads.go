@@ -26,7 +26,10 @@ spec:
     spec:
       terminationGracePeriodSeconds: 1
       topologySpreadConstraints:
-        - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: nginx}}}
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: {matchLabels: {app: nginx}}
       containers:
         - name: echo
           image: %s

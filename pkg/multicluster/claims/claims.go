@@ -152,7 +152,9 @@ func (t *table) decide(c Candidate) Decision {
 
 // wanted records the claims of a new announcement. info leaves out claims with faults. usable is false if the rest
 // cannot be used without them.
-func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1alpha1.ClusterInfo, faults []Fault, usable bool) {
+func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (
+	info *mcv1alpha1.ClusterInfo, faults []Fault, usable bool,
+) {
 	fault := func(field string, err error) { faults = append(faults, Fault{Field: field, Message: err.Error()}) }
 	if n := len(want.PodCIDRs); n > maxPodRanges {
 		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, maxPodRanges))
@@ -165,7 +167,8 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 	}
 	for i, list := range [][]mcv1alpha1.GatewayInfo{want.GatewayInfos, want.LeavingGateways} {
 		if n := len(list); n > MaxGateways {
-			fault([]string{"gatewayInfos", "leavingGateways"}[i], fmt.Errorf("has %d gateways: expected at most %d; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster", n, MaxGateways))
+			fault([]string{"gatewayInfos", "leavingGateways"}[i], fmt.Errorf("has %d gateways: expected at most %d; "+
+				"remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster", n, MaxGateways))
 			return nil, faults, false
 		}
 	}
@@ -194,7 +197,8 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 		for i, g := range infos {
 			err := t.takeGateway(cluster, g.GatewayIP)
 			if first, twice := seen[g.GatewayIP]; twice && err == nil {
-				err = fmt.Errorf("gateway %s of cluster %s is given twice, at %s too: give each gateway an address of its own", g.GatewayIP, cluster, first)
+				err = fmt.Errorf("gateway %s of cluster %s is given twice, at %s too: give each gateway an address of its own",
+					g.GatewayIP, cluster, first)
 			}
 			field := fmt.Sprintf("%s[%d]", list, i)
 			if err != nil {
@@ -272,10 +276,12 @@ func features(want []string) (out []string, err error) {
 	for i, f := range want {
 		switch {
 		case len(validation.IsQualifiedName(f)) > 0 || len(f) > mcv1alpha1.MaxFeatureLength:
-			err = cmp.Or(err, fmt.Errorf("the entry at index %d is not the name of a feature: expected at most %d letters, digits, '-', '_' and '.'", i, mcv1alpha1.MaxFeatureLength))
+			err = cmp.Or(err, fmt.Errorf("the entry at index %d is not the name of a feature: "+
+				"expected at most %d letters, digits, '-', '_' and '.'", i, mcv1alpha1.MaxFeatureLength))
 		case slices.Contains(out, f):
 		case len(out) == mcv1alpha1.MaxFeatures:
-			return out, cmp.Or(err, fmt.Errorf("has %d entries: expected at most %d; the others are left out", len(want), mcv1alpha1.MaxFeatures))
+			return out, cmp.Or(err, fmt.Errorf("has %d entries: expected at most %d; the others are left out",
+				len(want), mcv1alpha1.MaxFeatures))
 		default:
 			out = append(out, f)
 		}
@@ -349,7 +355,10 @@ func (t *table) takeKeys(cluster string, info *mcv1alpha1.WireGuardInfo) error {
 	}
 	for _, key := range []string{info.PublicKey, info.NextPublicKey} {
 		if owner := t.keys[key]; owner != "" && owner != cluster {
-			return fmt.Errorf("cluster %s has the WireGuard key %.44s already: remove the files wireguard.key and wireguard.key.next below /var/lib/tombolo on the Gateway's Node in cluster %s, if they are copies of the other's, and restart its agent", owner, key, cluster)
+			return fmt.Errorf("cluster %s has the WireGuard key %.44s already: remove the files wireguard.key and "+
+				"wireguard.key.next below /var/lib/tombolo on the Gateway's Node in cluster %s, if they are copies of the "+
+				"other's, and restart its agent",
+				owner, key, cluster)
 		}
 	}
 	for _, key := range []string{info.PublicKey, info.NextPublicKey} {
@@ -390,7 +399,8 @@ func (t *table) check(c claim) error {
 	})
 	if first >= 0 {
 		other := t.taken[first]
-		return fmt.Errorf("%s of cluster %s overlaps the %s %s of cluster %s, which has it already: use other addresses, or release it there first",
+		return fmt.Errorf("%s of cluster %s overlaps the %s %s of cluster %s, which has it already: use other addresses, "+
+			"or release it there first",
 			c.text(), c.cluster, other.kind, other.address(), other.cluster)
 	}
 	if c.isRange() && !private(c.prefix) && !t.pins.reserves(c) {
@@ -401,7 +411,8 @@ func (t *table) check(c claim) error {
 	}
 	if t.used != nil && c.isRange() && !t.owns(c.cluster, c.prefix) && !t.pins.reserves(c) {
 		if ip, user := t.used(c.prefix, c.cluster); user != "" {
-			return fmt.Errorf("%s of cluster %s contains %s, which cluster %s exports as an endpoint already: use other addresses, or pin the range to cluster %s by annotation %s of the leader's ClusterSet",
+			return fmt.Errorf("%s of cluster %s contains %s, which cluster %s exports as an endpoint already: use other "+
+				"addresses, or pin the range to cluster %s by annotation %s of the leader's ClusterSet",
 				c.text(), c.cluster, ip, user, c.cluster, multicluster.AnnotationRangesPrefix+c.cluster)
 		}
 	}
@@ -524,7 +535,8 @@ func Address(text string) (netip.Addr, error) {
 	case err != nil:
 		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
 	case ip.Zone() != "":
-		return netip.Addr{}, fmt.Errorf("%s has a zone, which other Nodes do not know: expected an address that they reach", ip)
+		return netip.Addr{}, fmt.Errorf("%s has a zone, which other Nodes do not know: expected an address that they reach",
+			ip)
 	case ip.Is4In6():
 		return netip.Addr{}, fmt.Errorf("%s is written as an IPv6 address: write the IPv4 address itself", ip)
 	case slices.ContainsFunc(specialRanges, func(r netip.Prefix) bool { return r.Contains(ip) }):

@@ -346,9 +346,9 @@ func TestReadPins(t *testing.T) {
 	}
 }
 
-// TestNobodyLosesToAnother lets clusters announce at random, most of them overlapping, and puts the decisions into
+// TestRandomAnnouncements lets clusters announce at random, most of them overlapping, and puts the decisions into
 // effect. A range that a cluster has and still wants is never taken from it, and no two clusters have one address.
-func TestNobodyLosesToAnother(t *testing.T) {
+func TestRandomAnnouncements(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		held := map[string]*mcv1alpha1.ClusterInfo{}

@@ -99,8 +99,8 @@ func MemberOf(c Config) Config {
 	return c
 }
 
-// LeaderElection is how the replicas of a controller agree on the one that writes: by a Lease. All
-// of them serve the webhooks.
+// LeaderElection configures the Lease with which the replicas of a controller elect the writer. All replicas serve the
+// webhooks.
 type LeaderElection struct {
 	// LeaderElect has no effect: one replica is always elected. The manifests run two replicas, and Antrea's files have
 	// "false", with which there would be two writers.

@@ -10,7 +10,8 @@ import (
 // they are written and read again.
 func FuzzPodAddresses(f *testing.F) {
 	for _, text := range []string{
-		`{"clusterID":"east","block":"10.10.3.0/24","labels":{"0123456789abcdef":["10.10.3.5","10.10.3.6"],"fedcba9876543210":["10.10.3.7"]}}`,
+		`{"clusterID":"east","block":"10.10.3.0/24","labels":{"0123456789abcdef":["10.10.3.5","10.10.3.6"],` +
+			`"fedcba9876543210":["10.10.3.7"]}}`,
 		`{"clusterID":"east","block":"fd00:10::/120","labels":{"0123456789abcdef":["fd00:10::5"]}}`,
 		`{"block":"fe80::/120","labels":{"0123456789abcdef":["fe80::1%eth0"]}}`, `{"block":"::ffff:10.0.0.0/120"}`,
 		`{"block":""}`, `{}`, `[]`, "",

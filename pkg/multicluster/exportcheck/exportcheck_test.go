@@ -250,7 +250,8 @@ func TestAcceptedByAPIServer(t *testing.T) {
 		}
 		meta := metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web"}
 		clean, wrong := exportcheck.Subsets("subsets", subsets, exportcheck.Allowed{}, exportcheck.MaxEndpoints)
-		if err := c.Create(t.Context(), &corev1.Endpoints{ObjectMeta: meta, Subsets: clean}, client.DryRunAll); err != nil { //nolint:staticcheck // the documented kind
+		endpoints := &corev1.Endpoints{ObjectMeta: meta, Subsets: clean} //nolint:staticcheck // the documented kind
+		if err := c.Create(t.Context(), endpoints, client.DryRunAll); err != nil {
 			t.Fatalf("seed %d, step %d: %v\nof %+v", seed, step, err, clean)
 		}
 		refused += len(wrong)

@@ -56,13 +56,13 @@ type ranges struct {
 
 // rangesOf reads a ClusterInfo.
 func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
-	return ranges{Prefixes: exportcheck.Prefixes(info.Ranges()), All: saysAll(info)}
+	return ranges{Prefixes: exportcheck.Prefixes(info.Ranges()), All: announcesAll(info)}
 }
 
-// saysAll reports whether the announced ranges of a cluster contain all its addresses. This is so if it announces Pod
-// ranges or a WireGuard key. With a key it must be so, since other clusters would send packets to further addresses in
-// plain text.
-func saysAll(info *mcv1alpha1.ClusterInfo) bool {
+// announcesAll reports whether the announced ranges of a cluster contain all its addresses. This is so if it announces
+// Pod ranges or a WireGuard key. With a key it must be so, since other clusters would send packets to further addresses
+// in plain text.
+func announcesAll(info *mcv1alpha1.ClusterInfo) bool {
 	hasKey := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) ||
 		slices.ContainsFunc(info.GatewayInfos, func(g mcv1alpha1.GatewayInfo) bool { return hasKey(g.WireGuard) })
@@ -83,14 +83,14 @@ func (t *claimTables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem
 	for _, row := range derive.List(r, t.infoImports, one) {
 		if info := row.Value.Spec.ClusterInfo; row.Value.DeletionTimestamp == nil && info != nil {
 			current[row.Key.Name] = info
-			has[info.ClusterID] = saysAll(info)
+			has[info.ClusterID] = announcesAll(info)
 		}
 	}
 	held := map[string]*mcv1alpha1.ClusterInfo{}
 	for _, row := range derive.All(r, t.all.facts.held) {
 		if m, _ := derive.Get(r, t.all.members, row.Key); m.Announced && !m.Leaving {
 			held[string(row.Key)] = row.Value
-			has[string(row.Key)] = saysAll(row.Value)
+			has[string(row.Key)] = announcesAll(row.Value)
 		}
 	}
 	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{},
@@ -111,7 +111,7 @@ func (t *claimTables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem
 		}
 		id := e.ClusterID
 		own := rangesOf(decision.Info)
-		own.All = own.All || saysAll(e.Info) // all Pod ranges may be at fault
+		own.All = own.All || announcesAll(e.Info) // all Pod ranges may be at fault
 		c.Ranges[id] = own
 		c.Taken = append(c.Taken, holderOf(id, own, decision.Info))
 		c.Imports[e.Key.Name] = newImport(e.Key, map[string]bool{id: true}, mcv1alpha1.ResourceImportSpec{

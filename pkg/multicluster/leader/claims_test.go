@@ -87,7 +87,8 @@ func TestClaims(t *testing.T) {
 		{name: "a kind that nobody processes",
 			now: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Name, re.Spec.Kind = "entity", "ExternalEntity" },
 				network("east", "", "", 0))}, want: []string{
-				`entity fails: spec.kind: "ExternalEntity" is not processed by this version: delete the ResourceExport, or turn off in cluster east what makes it`}},
+				`entity fails: spec.kind: "ExternalEntity" is not processed by this version: delete the ResourceExport, or turn ` +
+					`off in cluster east what makes it`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := set("set", "north", "north")

@@ -112,7 +112,7 @@ func (c *clock) announced(changes []derive.Change[derive.Object, announce], now 
 	for _, change := range changes {
 		if change.New.Fact == nil {
 			delete(c.seen, change.Key)
-			c.say(change.Key, live{})
+			c.set(change.Key, live{})
 			continue
 		}
 		s := c.seen[change.Key]
@@ -127,7 +127,7 @@ func (c *clock) announced(changes []derive.Change[derive.Object, announce], now 
 
 // judge writes the state of a member to the tables.
 func (c *clock) judge(key derive.Object, s *sighting, before silences, now time.Time) {
-	c.say(key, liveOf(s.Sighting, s.last, s.disconnected(before), now))
+	c.set(key, liveOf(s.Sighting, s.last, s.disconnected(before), now))
 }
 
 // disconnected returns when a member became disconnected, if only the ClusterSet's status has the time.
@@ -150,7 +150,8 @@ func (c *clock) reports() map[derive.Object]time.Time {
 	return out
 }
 
-func (c *clock) say(key derive.Object, l live) {
+// set writes a member's last heartbeat to the tables.
+func (c *clock) set(key derive.Object, l live) {
 	if c.inTables[key] == l {
 		return
 	}

@@ -165,7 +165,7 @@ func accountFacts(a *corev1.ServiceAccount) *corev1.ServiceAccount {
 // live is the time of a member's last heartbeat, as this controller has seen it. A connected member has no row until it
 // has touched its announcement.
 type live struct {
-	Heard   bool      // it has touched its announcement since this controller started
+	Touched bool      // it has touched its announcement since this controller started
 	Silent  bool      // for longer than disconnectAfter
 	Since   time.Time // the last sign of life; only for one that is silent
 	Expired bool      // it has been silent for so long that it is removed
@@ -174,7 +174,7 @@ type live struct {
 // liveOf derives the state of a member from the sightings of its announcement. since is the time at which the member
 // became disconnected, according to the ClusterSet's status. It is zero if the member did not.
 func liveOf(seen Sighting, a announce, since, now time.Time) live {
-	l := live{Heard: !seen.Touched.IsZero(), Expired: expired(seen, a, since, now)}
+	l := live{Touched: !seen.Touched.IsZero(), Expired: expired(seen, a, since, now)}
 	if now.Sub(seen.Changed) > disconnectAfter {
 		l.Silent, l.Since = true, seen.Changed
 	}

@@ -261,7 +261,7 @@ func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2
 		// A member may have been disconnected before this controller started. Then it stays disconnected until it touches its
 		// announcement.
 		since, disconnected := before.of(a)
-		if alive.Silent || disconnected && !alive.Heard {
+		if alive.Silent || disconnected && !alive.Touched {
 			c.Status, c.Reason = corev1.ConditionFalse, reasonDisconnected.String()
 			if alive.Silent {
 				since = alive.Since

@@ -62,7 +62,8 @@ func TestPolicies(t *testing.T) {
 		{name: "of Antrea", now: exports{policyExport("any", acnp, "strict", acnpSpec, 0)}, want: []string{
 			`strict-antreaclusternetworkpolicy {"tier":"securityops","priority":1}`, "any succeeds"}},
 		{name: "of Kubernetes", now: exports{policyExport("any", np, "web", npSpec, 0)}, want: []string{
-			`default-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP","port":80}]}],"policyTypes":["Ingress"]}`,
+			`default-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP",` +
+				`"port":80}]}],"policyTypes":["Ingress"]}`,
 			"any succeeds"}},
 		{name: "of SIG Network", now: exports{policyExport("any", cnp, "strict", cnpSpec, 0)}, want: []string{
 			`strict-clusternetworkpolicy {"tier":"Admin","priority":3,"subject":{"namespaces":{}}}`, "any succeeds"}},
@@ -99,11 +100,14 @@ func TestPolicies(t *testing.T) {
 				policyExport("b", acnp, "strict", `{"tier":"application","priority":1}`, 0)}, want: []string{
 				`strict-antreaclusternetworkpolicy {"tier":"application","priority":1}`, "a succeeds", "b succeeds"}},
 		{name: "a name that is none", now: exports{policyExport("a", acnp, "Strict", acnpSpec, 0)}, want: []string{
-			`a fails: spec.name: "Strict" is not a policy's name: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`}},
+			`a fails: spec.name: "Strict" is not a policy's name: a lowercase RFC 1123 subdomain must consist of lower case ` +
+				`alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', ` +
+				`regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`}},
 		{name: "two Namespaces with one derived name", now: exports{policyExport("a", np, "b-web", npSpec, time.Hour),
 			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "default-b" },
 				policyExport("b", np, "web", npSpec, 0))}, want: []string{
-			`default-b-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP","port":80}]}],"policyTypes":["Ingress"]}`,
+			`default-b-web-networkpolicy {"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"protocol":"TCP",` +
+				`"port":80}]}],"policyTypes":["Ingress"]}`,
 			"a succeeds",
 			"b fails: NetworkPolicy default-b/web has the derived name of default/b-web, which is imported already; rename " +
 				"one of the two"}},
@@ -113,7 +117,8 @@ func TestPolicies(t *testing.T) {
 					multicluster.LabelHash(`{"tier":"securityops","priority":1}`))),
 				policyReport("west", fmt.Sprintf(`{"strict-antreaclusternetworkpolicy":{"hash":%q,"problem":"no Tier"}}`,
 					multicluster.LabelHash(`{"tier":"securityops","priority":1}`)))}, want: []string{
-				`strict-antreaclusternetworkpolicy {"tier":"securityops","priority":1} east True the policy is in place west False no Tier`,
+				`strict-antreaclusternetworkpolicy {"tier":"securityops","priority":1} east True the policy is in place west ` +
+					`False no Tier`,
 				"a succeeds: in place in cluster east; not in cluster west (no Tier)"}},
 		{name: "reports of another spec, of nobody and under another's name",
 			now: exports{policyExport("a", acnp, "strict", acnpSpec, 0),

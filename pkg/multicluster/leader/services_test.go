@@ -197,7 +197,8 @@ func TestConflicts(t *testing.T) {
 			export("south", since(3, func(f *facts) { f.Headless = true }), http),
 			export("west", since(2, func(f *facts) { f.Requests = &requests.Rule{To: requests.Local, Minimum: 1} }),
 				ports("tcp", 42))}, append([]string{
-			`default-web-service of default/web [http:TCP/80 tcp:TCP/42] ClientIP 60s Local PreferClose [IPv4] goes spread{"labels":{"a":"b"},"annotations":{"a":"b"}} +east +west`},
+			`default-web-service of default/web [http:TCP/80 tcp:TCP/42] ClientIP 60s Local PreferClose [IPv4] goes ` +
+				`spread{"labels":{"a":"b"},"annotations":{"a":"b"}} +east +west`},
 			all(everyConflict, "east", "south", "west")...)},
 		{"a member of another implementation says nothing but ports", exports{
 			export("east", nil, http),
@@ -207,7 +208,8 @@ func TestConflicts(t *testing.T) {
 			export("east", since(1, func(f *facts) { f.SessionAffinity = "Sticky" }), http),
 			export("west", since(2, nil), http)}, []string{
 			"default-web-service of default/web [http:TCP/80] +west",
-			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: sessionAffinity: "Sticky" is not one of ClientIP and None`}},
+			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: sessionAffinity: "Sticky" ` +
+				`is not one of ClientIP and None`}},
 		{"where requests go: as the oldest says that says anything", exports{
 			export("east", since(1, nil), http), export("south", nil, http),
 			export("west", since(2, func(f *facts) { f.Requests = &requests.Rule{To: requests.Local, Minimum: 2} }), http)},
@@ -225,12 +227,14 @@ func TestConflicts(t *testing.T) {
 			export("east", since(1, func(f *facts) { f.Requests = &requests.Rule{To: "nearest"} }), http),
 			export("west", since(2, nil), http)}, []string{
 			"default-web-service of default/web [http:TCP/80] +west",
-			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: requests: metadata.annotations[multicluster.tombolo.io/requests]: "nearest" is not one of spread, local and cluster-order`}},
+			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: requests: ` +
+				`metadata.annotations[multicluster.tombolo.io/requests]: "nearest" is not one of spread, local and cluster-order`}},
 		{"a label that would speak to controllers", exports{
 			export("east", since(1,
 				func(f *facts) { f.Annotations = map[string]string{multicluster.AnnotationImportedService: "true"} }), http)},
 			[]string{
-				`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: annotations: "multicluster.antrea.io/imported-service" is the ClusterSet's own: export another one`}},
+				`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: annotations: ` +
+					`"multicluster.antrea.io/imported-service" is the ClusterSet's own: export another one`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := View{Namespace: "area", Now: noon, Announces: announced("east", "west", "south"), ResourceExports: row.now}
@@ -256,7 +260,8 @@ func TestLongNames(t *testing.T) {
 	}{
 		{53, ""},
 		{54, `spec.name: "` + strings.Repeat("n", 54) +
-			`" has 54 characters: expected at most 53, since clusters import it as antrea-mc- and the name; give the Service a shorter name`},
+			`" has 54 characters: expected at most 53, since clusters import it as antrea-mc- and the name; give the Service ` +
+			`a shorter name`},
 	} {
 		name := strings.Repeat("n", row.length)
 		have, problems := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"),
@@ -304,7 +309,8 @@ func TestReadyEndpoints(t *testing.T) {
 			[][]*mcv1alpha1.ResourceExport{exports("east", "65536", "10.96.0.1"), exports("west", "2", "10.97.0.1")},
 			`[{"cluster":"west","subsets":1,"ready":2}]`,
 			[]string{
-				`east-default-web-endpoints fails: metadata.annotations[multicluster.tombolo.io/ready-endpoints]: "65536" is not a number of ready endpoints: expected 1 to 1000`}},
+				`east-default-web-endpoints fails: metadata.annotations[multicluster.tombolo.io/ready-endpoints]: "65536" is not ` +
+					`a number of ready endpoints: expected 1 to 1000`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"),

@@ -69,9 +69,9 @@ func TestCreateOfWhatExists(t *testing.T) {
 			change:  func(re *mcv1alpha1.ResourceExport) { re.Spec.Kind = multicluster.NetworkPolicyKind },
 			refusal: "AlreadyExists", gateway: "10.0.0.99"},
 		{name: "another cluster's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterID = "west" },
-			refusal: `ResourceExport antrea-multicluster/east-clusterinfo exists already and is of cluster "west", not "east": ` +
-				"delete it in the leader if it is out of date; if it is not, rename the object " +
-				"that it is of in one of the two clusters",
+			refusal: `ResourceExport antrea-multicluster/east-clusterinfo exists already and is of cluster "west", ` +
+				`not "east": delete it in the leader if it is out of date; if it is not, rename the object that it is of in ` +
+				"one of the two clusters",
 			gateway: "10.0.0.99"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -270,8 +270,8 @@ func (w *world) eventIs(object, reason string) {
 	})
 }
 
-// eventSays waits for an Event on an object, with a reason and the whole text.
-func (w *world) eventSays(kind, namespace, name, reason, text string) {
+// eventWith waits for an Event on an object, with a reason and the whole text.
+func (w *world) eventWith(kind, namespace, name, reason, text string) {
 	w.t.Helper()
 	w.eventually("Event "+reason+" on "+kind+" "+name, func(ctx context.Context) error {
 		events := &corev1.EventList{}

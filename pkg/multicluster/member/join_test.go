@@ -193,7 +193,8 @@ func TestMistakesOfJoining(t *testing.T) {
 			"; Secret kube-system/east-token, key token: the leader does not know it: it is of another cluster",
 			"copy ca.crt and token"}},
 		{"the token of another member", data(good["ca.crt"], west["token"]), []string{
-			`ServiceAccount west-token is bound to cluster ID "west" by annotation multicluster.antrea.io/cluster-id and may not announce "east"; use another ServiceAccount for each member`,
+			`ServiceAccount west-token is bound to cluster ID "west" by annotation multicluster.antrea.io/cluster-id and may ` +
+				`not announce "east"; use another ServiceAccount for each member`,
 			"Secret kube-system/east-token, key token, have to be those that the leader has for this cluster"}},
 		{"another cluster ID", spec(func(s *mcv1alpha2.ClusterSetSpec) { s.ClusterID = "south" }),
 			[]string{`ServiceAccount east-token is bound to cluster ID "east"`, `may not announce "south"`,
@@ -213,7 +214,7 @@ func TestMistakesOfJoining(t *testing.T) {
 	}
 	for i, step := range steps {
 		step.wrong()
-		w.clusterSetSays(step.name, step.want...)
+		w.clusterSetNotReady(step.name, step.want...)
 		w.importIs("db", "10.98.0.7")
 		if i == 1 {
 			w.eventIs("set", "LeaderNotConfigured")
@@ -238,8 +239,8 @@ func TestMistakesOfJoining(t *testing.T) {
 	})
 }
 
-// clusterSetSays waits until the leader's condition Ready is False, and its message has these parts in their order.
-func (w *world) clusterSetSays(what string, parts ...string) {
+// clusterSetNotReady waits until the leader's condition Ready is False, and its message has these parts in their order.
+func (w *world) clusterSetNotReady(what string, parts ...string) {
 	w.t.Helper()
 	w.eventually(what, func(ctx context.Context) error {
 		cs := &mcv1alpha2.ClusterSet{}

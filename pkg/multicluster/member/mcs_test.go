@@ -894,7 +894,7 @@ func (s *mcsWorld) atRest(ctx context.Context) error {
 // creates when it starts a controller.
 func (s *mcsWorld) writesBy() map[string]int {
 	s.t.Helper()
-	beside := []string{"memberclusterannounces", "leases", "events", "serviceaccounts",
+	omitted := []string{"memberclusterannounces", "leases", "events", "serviceaccounts",
 		"roles", "rolebindings", "clusterroles", "clusterrolebindings"}
 	servers := map[string]*rest.Config{"leader": s.leaderConfig}
 	for id, m := range s.members {
@@ -904,7 +904,7 @@ func (s *mcsWorld) writesBy() map[string]int {
 		out := map[string]int{}
 		for name, config := range servers {
 			for resource, n := range writesServed(s.t, config) {
-				if !slices.Contains(beside, resource) {
+				if !slices.Contains(omitted, resource) {
 					out[name+" "+resource] = n
 				}
 			}

@@ -534,7 +534,7 @@ func TestNetworkRequestsWithRealAPIServers(t *testing.T) {
 	}
 	status("a user's name", func(s *tombolov1alpha1.TenantNetworkStatus) { s.Request.Name = "users" })
 	are("another name, which a user has", theirs, s4, "shop/s6 fd51::/64")
-	w.eventSays("ClusterSet", "kube-system", "set", "NameTaken", `VirtualNetwork "users" of Namespace shop, which `+
+	w.eventWith("ClusterSet", "kube-system", "set", "NameTaken", `VirtualNetwork "users" of Namespace shop, which `+
 		`TenantNetwork "km-shop.blue" of the leader requests, is not created or changed: VirtualNetwork shop/users is `+
 		`there, and this controller did not create it: delete it, or rename the requested object in the central cluster`)
 	status("the first name", func(s *tombolov1alpha1.TenantNetworkStatus) { s.Request.Name = "blue" })

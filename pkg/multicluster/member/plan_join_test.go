@@ -365,6 +365,7 @@ func TestPlanGatewaysInside(t *testing.T) {
 }
 
 func TestPlanClusterSetStatus(t *testing.T) {
+	const copySecret = "copy ca.crt and token from the ServiceAccount's Secret in the leader"
 	for _, row := range []struct {
 		name         string
 		announcement Announcement
@@ -394,12 +395,12 @@ Ready False/Disconnected/Unauthorized
 IsLeader False//
 overall False//Disconnected from leader`},
 		{name: "the Secret has no token", change: func(v *View) { delete(v.Secrets[0].Data, "token") }, leader: `
-Ready False/Disconnected/Secret kube-system/token has no key token; copy ca.crt and token from the ServiceAccount's Secret in the leader
+Ready False/Disconnected/Secret kube-system/token has no key token; ` + copySecret + `
 IsLeader False//
 overall False//Disconnected from leader`},
 		{name: "the Secret's CA is none",
 			change: func(v *View) { v.Secrets[0].Data["ca.crt"] = []byte("-----BEGIN CERTIFICATE-----\n") }, leader: `
-Ready False/Disconnected/Secret kube-system/token, key ca.crt: it has no certificate in PEM; copy ca.crt and token from the ServiceAccount's Secret in the leader
+Ready False/Disconnected/Secret kube-system/token, key ca.crt: it has no certificate in PEM; ` + copySecret + `
 IsLeader False//
 overall False//Disconnected from leader`},
 	} {
@@ -565,7 +566,8 @@ type oldServer struct {
 }
 
 func (oldServer) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return apierrors.NewNotFound(schema.GroupResource{Group: networkingv1.GroupName, Resource: "servicecidrs"}, "kubernetes")
+	return apierrors.NewNotFound(
+		schema.GroupResource{Group: networkingv1.GroupName, Resource: "servicecidrs"}, "kubernetes")
 }
 
 func (s oldServer) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {

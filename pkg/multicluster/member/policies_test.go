@@ -31,9 +31,11 @@ import (
 )
 
 const (
-	acnpSpec = `{"tier":"special","priority":1,"appliedTo":[{"namespaceSelector":{}}],"ingress":[{"action":"Drop","from":[{"podSelector":{"matchLabels":{"app":"bad"}}}]}]}`
-	npSpec   = `{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"port":80}]}]}`
-	cnpSpec  = `{"tier":"Admin","priority":3,"subject":{"namespaces":{}},"ingress":[{"action":"Deny","from":[{"namespaces":{"matchLabels":{"team":"x"}}}]}]}`
+	acnpSpec = `{"tier":"special","priority":1,"appliedTo":[{"namespaceSelector":{}}],"ingress":[{"action":"Drop",` +
+		`"from":[{"podSelector":{"matchLabels":{"app":"bad"}}}]}]}`
+	npSpec  = `{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"port":80}]}]}`
+	cnpSpec = `{"tier":"Admin","priority":3,"subject":{"namespaces":{}},"ingress":[{"action":"Deny",` +
+		`"from":[{"namespaces":{"matchLabels":{"team":"x"}}}]}]}`
 )
 
 func policyImport(kind, namespace, name, spec string) *mcv1alpha1.ResourceImport {
@@ -125,7 +127,8 @@ func TestPlanPolicies(t *testing.T) {
 		{name: "a field that is not known: what is there stays", imports: imports{
 			policyImport(acnp, "", "strict", `{"priority":1,"new":1}`)}, here: []func(*View){mine}, reason: "ACNPImportFailed",
 			reports: []string{name +
-				`: the policy cannot be read in cluster east: spec.clusterNetworkPolicy: is not the spec of the policy: unknown field "new"`}},
+				`: the policy cannot be read in cluster east: spec.clusterNetworkPolicy: is not the spec of the policy: unknown ` +
+				`field "new"`}},
 		{name: "a Namespace that is not here", imports: imports{policyImport(np, "later", "web", npSpec)},
 			reason:  "PolicyImportFailed",
 			reports: []string{"later-web-networkpolicy: Namespace later does not exist in cluster east"}},
@@ -192,8 +195,8 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 		re.Finalizers = []string{multicluster.ResourceExportFinalizer}
 		return re
 	}
-	// says waits for the condition of an export.
-	says := func(name, want string) {
+	// condition waits for the condition of an export.
+	condition := func(name, want string) {
 		t.Helper()
 		w.eventually("export "+name+" "+want, func(ctx context.Context) error {
 			re := export(name)
@@ -245,7 +248,7 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	strict := exported(multicluster.AntreaClusterNetworkPolicyKind, "strict", acnpSpec)
 	w.create(w.leader, strict)
 	failed("strict-antreaclusternetworkpolicy", "ACNP Tier special does not exist in importing cluster east")
-	says("strict", "Succeeded not in cluster east (ACNP Tier special does not exist in importing cluster east)")
+	condition("strict", "Succeeded not in cluster east (ACNP Tier special does not exist in importing cluster east)")
 	if err := w.member.Get(t.Context(), client.ObjectKeyFromObject(acnp), acnp); !apierrors.IsNotFound(err) {
 		t.Errorf("a policy without its Tier: %v", err)
 	}
@@ -255,7 +258,7 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 		return acnp.Annotations["multicluster.antrea.io/imported-acnp"] == "true" && acnp.Spec.Tier == "special" &&
 			acnp.Spec.Ingress[0].Action == "Drop"
 	})
-	says("strict", "Succeeded in place in cluster east")
+	condition("strict", "Succeeded in place in cluster east")
 	ri := policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "strict", "")
 	w.eventually("the import has the state of each cluster", func(ctx context.Context) error {
 		err := w.leader.Get(ctx, client.ObjectKeyFromObject(ri), ri)
@@ -277,7 +280,7 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	second := exported(multicluster.AntreaClusterNetworkPolicyKind, "strict", acnpSpec)
 	second.Name = "second"
 	w.create(w.leader, second)
-	says("second", "Failure the ResourceExport cannot be converged to a ResourceImport: "+
+	condition("second", "Failure the ResourceExport cannot be converged to a ResourceImport: "+
 		"spec.clusterNetworkPolicy differs from that of ResourceExport strict")
 	w.delete(w.leader, second)
 
@@ -291,8 +294,8 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 			np.Annotations["multicluster.antrea.io/imported-policy"] == "true"
 	})
 	there(cnp, func() bool { return cnp.Spec.Tier == "Admin" && len(cnp.Spec.Ingress) == 1 })
-	says("web", "Succeeded in place in cluster east")
-	says("admin", "Succeeded in place in cluster east")
+	condition("web", "Succeeded in place in cluster east")
+	condition("admin", "Succeeded in place in cluster east")
 
 	// A user's policy is in the way, until it is deleted.
 	users := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-taken"),
@@ -312,11 +315,11 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	w.create(w.leader, bad)
 	failed("bad-antreaclusternetworkpolicy",
 		"Failed to write policy antrea-mc-bad in cluster east: create ClusterNetworkPolicy.crd.antrea.io antrea-mc-bad")
-	says("bad", "Succeeded not in cluster east (Failed to write policy antrea-mc-bad")
+	condition("bad", "Succeeded not in cluster east (Failed to write policy antrea-mc-bad")
 	w.update(w.leader, bad, func() {
 		bad.Spec.ClusterNetworkPolicy.Raw = []byte(`{"priority":2,"appliedTo":[{"namespaceSelector":{}}]}`)
 	})
-	says("bad", "Succeeded in place in cluster east")
+	condition("bad", "Succeeded in place in cluster east")
 
 	// Nothing is written again and again.
 	before := w.writes()

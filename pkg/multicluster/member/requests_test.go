@@ -164,7 +164,8 @@ func TestRequests(t *testing.T) {
 		order("west has its own order", map[string]string{"east": "east 2", "west": "east,north 1"})
 		valid("west", imported, "True Accepted")
 
-		const wrong = `metadata.annotations[multicluster.tombolo.io/requests]: "nearest" is not one of spread, local and cluster-order`
+		const wrong = `metadata.annotations[multicluster.tombolo.io/requests]: "nearest" is not one of spread, local and ` +
+			`cluster-order`
 		annotate("west", imported,
 			map[string]any{multicluster.AnnotationRequests: "nearest", multicluster.AnnotationClusterOrder: nil})
 		valid("west", imported, "False RequestsInvalid "+wrong)

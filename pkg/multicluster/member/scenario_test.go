@@ -235,9 +235,10 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	configure("activeGateways: 2\npodCIDRs: [10.11.0.0/16]\nendpointIPType: PodIP\n")
 	exportsAre("Pod ranges and Pods' addresses", []string{"10.11.0.0/16"}, podIP)
 	file := configure("endpointIPType: Pod\n")
-	w.eventSays("ClusterSet", "kube-system", "set", "ConfigurationInvalid",
+	w.eventWith("ClusterSet", "kube-system", "set", "ConfigurationInvalid",
 		"the controller goes on with the configuration that it had: configuration "+file+": "+
-			`endpointIPType: "Pod" is not one of ClusterIP, PodIP; correct it in ConfigMap antrea-mc-controller-config: it is taken over without a restart`)
+			`endpointIPType: "Pod" is not one of ClusterIP, PodIP; correct it in ConfigMap antrea-mc-controller-config: it is `+
+			`taken over without a restart`)
 	exportsAre("as before", []string{"10.11.0.0/16"}, podIP)
 	configure("activeGateways: 2\n")
 	exportsAre("as at first", nil, clusterIP)

@@ -186,11 +186,11 @@ func TestSecretAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.clusterSetSays("the member has read its Secret", "key token: the leader does not know it")
+	w.clusterSetNotReady("the member has read its Secret", "key token: the leader does not know it")
 	w.delete(w.member, binding)
 	w.eventIs("set", "SecretNotReadable") // the member stays joined with the content that it has read
 	w.update(w.member, set, func() { set.Spec.Leaders[0].Secret = "other" })
-	w.clusterSetSays("a Secret that may not be read", "Secret kube-system/other may not be read: ", "forbidden",
+	w.clusterSetNotReady("a Secret that may not be read", "Secret kube-system/other may not be read: ", "forbidden",
 		": apply antrea-multicluster-member.yml again",
 		"or let ServiceAccount antrea-mc-controller get this Secret")
 	binding.ResourceVersion, binding.UID = "", ""
@@ -199,10 +199,11 @@ func TestSecretAccess(t *testing.T) {
 	denied("east-token")
 	broken.Store(true)
 	w.update(w.member, set, func() { set.Spec.Leaders[0].Secret = "third" })
-	w.clusterSetSays("a Secret whose reading fails", "Secret kube-system/third cannot be read: ",
+	w.clusterSetNotReady("a Secret whose reading fails", "Secret kube-system/third cannot be read: ",
 		"unable to transform key", ": check the API server of this cluster and its storage")
 	broken.Store(false)
-	w.clusterSetSays("a Secret that can be read again", "Secret kube-system/third, key token: the leader does not know it")
+	w.clusterSetNotReady("a Secret that can be read again",
+		"Secret kube-system/third, key token: the leader does not know it")
 	w.delete(w.member, set)
 	w.eventually("without a ClusterSet the controller reads none", func(context.Context) error {
 		if err := reads("other"); !apierrors.IsForbidden(err) {

@@ -87,7 +87,7 @@ func (a *antreaExports) importLikeAntrea(ctx context.Context, c client.Client, r
 			if _, ok := a.refused[re.Name]; !ok {
 				a.refused[re.Name] = time.Now()
 			}
-			return errors.Join(err, say(ctx, c, re, mcv1alpha1.ResourceExportFailure, corev1.ConditionFalse))
+			return errors.Join(err, addCondition(ctx, c, re, mcv1alpha1.ResourceExportFailure, corev1.ConditionFalse))
 		}
 		ri.Spec.Endpoints = &mcv1alpha1.EndpointsImport{Subsets: s.Endpoints.Subsets}
 	}
@@ -103,7 +103,7 @@ func (a *antreaExports) importLikeAntrea(ctx context.Context, c client.Client, r
 	} else if err != nil {
 		return err
 	}
-	err := say(ctx, c, re, mcv1alpha1.ResourceExportSucceeded, corev1.ConditionTrue)
+	err := addCondition(ctx, c, re, mcv1alpha1.ResourceExportSucceeded, corev1.ConditionTrue)
 	if since, ok := a.refused[re.Name]; ok && err == nil {
 		delete(a.refused, re.Name)
 		a.longest.Store(max(a.longest.Load(), int64(time.Since(since))))
@@ -111,8 +111,8 @@ func (a *antreaExports) importLikeAntrea(ctx context.Context, c client.Client, r
 	return err
 }
 
-// say writes a leader's verdict as a condition, unless the condition exists.
-func say(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport,
+// addCondition writes a leader's verdict as a condition, unless the condition exists.
+func addCondition(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport,
 	kind mcv1alpha1.ResourceExportConditionType, status corev1.ConditionStatus) error {
 	if slices.ContainsFunc(re.Status.Conditions,
 		func(c mcv1alpha1.ResourceExportCondition) bool { return c.Type == kind }) {

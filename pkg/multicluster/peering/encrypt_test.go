@@ -79,7 +79,9 @@ func TestPlanEncrypted(t *testing.T) {
 		{"what is no key", "node-3", own(),
 			[]*mcv1alpha1.ClusterInfoImport{with(imported("north", "10.98.0.0/16", "192.168.79.101"), "k")},
 			[]string{"regular of node-1 10.97.0.0 192.168.78.101"},
-			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: InvalidWireGuardKey cluster north ignored: "k" is not a WireGuard key: want 32 bytes in base64: delete that cluster's Gateway object: it is made again, and its agent writes its key again`}},
+			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: InvalidWireGuardKey cluster ` +
+				`north ignored: "k" is not a WireGuard key: want 32 bytes in base64: delete that cluster's Gateway object: it is ` +
+				`made again, and its agent writes its key again`}},
 		{"another cluster's key", "node-1", own(),
 			[]*mcv1alpha1.ClusterInfoImport{aged(with(imported("north", "10.98.0.0/16", "192.168.79.101"), key(9)),
 				time.Hour), west},
@@ -97,7 +99,9 @@ func TestPlanEncrypted(t *testing.T) {
 		{"keys that change", "node-1", own(), north(key(8), 51823), both(", next " + key(8) + " at 51823"), nil},
 		{"a key that has changed", "node-1", own(), north(key(7), 51823), both(", next " + key(7) + " at 51823"), nil},
 		{"a next key that is none", "node-1", own(), north("k", 51823), both(", next  at 51823"),
-			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: InvalidWireGuardKey packets of cluster north will be lost when it changes its WireGuard key: "k" is not a WireGuard key: want 32 bytes in base64: ` +
+			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: InvalidWireGuardKey ` +
+				`packets of cluster north will be lost when it changes its WireGuard key: ` +
+				`"k" is not a WireGuard key: want 32 bytes in base64: ` +
 				"delete that cluster's Gateway object: it is made again, and its agent writes its keys again"}},
 		{"a next key that is another's next", "node-1", own(), north(key(10), 51823), both(", next  at 51823"),
 			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: DuplicateWireGuardKey " +
@@ -349,7 +353,8 @@ func TestPlanEncryptedGateways(t *testing.T) {
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
 				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
 			"[192.168.78.102 255.87.178.154]",
-			`spec.leavingGateways[0].gatewayIP: gateway of cluster west ignored: 192.168.78.102 is the gateway of this cluster too`},
+			`spec.leavingGateways[0].gatewayIP: gateway of cluster west ignored: 192.168.78.102 is the gateway of this ` +
+				`cluster too`},
 		{"this Gateway goes", "node-2", own(func(_, second *mcv1alpha1.Gateway) {
 			second.Annotations[multicluster.AnnotationPhase] = multicluster.PhaseLeft
 		}), []*mcv1alpha1.ClusterInfoImport{west()},
@@ -373,28 +378,32 @@ func TestPlanEncryptedGateways(t *testing.T) {
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
 				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
 			"[192.168.78.102 255.87.178.154]",
-			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: "10.0.0.1" is not an address of 240.0.0.0/4`},
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: "10.0.0.1" is not an ` +
+				`address of 240.0.0.0/4`},
 		{"an address of another gateway", "node-1", own(),
 			[]*mcv1alpha1.ClusterInfoImport{
 				west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.InsideIP = "255.87.176.153" })},
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
 				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
 			"[192.168.78.102 255.87.178.154]",
-			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: its address inside WireGuard is 255.87.176.153: expected 255.87.178.153`},
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: its address inside ` +
+				`WireGuard is 255.87.176.153: expected 255.87.178.153`},
 		{"this cluster's address", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) {
 			info.GatewayInfos[1].GatewayIP, info.GatewayInfos[1].WireGuard.InsideIP = "208.168.78.102", "255.87.177.153"
 		})},
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
 				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
 			"[192.168.78.102 255.87.178.154]",
-			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 208.168.78.102 of cluster west ignored: its address inside WireGuard, 255.87.177.153, belongs to Gateway node-2 of this cluster`},
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 208.168.78.102 of cluster west ignored: its address inside ` +
+				`WireGuard, 255.87.177.153, belongs to Gateway node-2 of this cluster`},
 		{"the key of the peer's other gateway", "node-1", own(),
 			[]*mcv1alpha1.ClusterInfoImport{
 				west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.PublicKey = key(9) })},
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"),
 				"west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)},
 			"[192.168.78.102 255.87.178.154]",
-			`spec.gatewayInfos[1].wireGuard.publicKey: gateway 192.168.77.102 of cluster west ignored: gateway 192.168.77.101 of cluster west has the same WireGuard key`},
+			`spec.gatewayInfos[1].wireGuard.publicKey: gateway 192.168.77.102 of cluster west ignored: gateway 192.168.77.101 ` +
+				`of cluster west has the same WireGuard key`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports,

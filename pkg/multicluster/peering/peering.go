@@ -190,8 +190,8 @@ type Part struct {
 	// End is the address where tunnels of other clusters to that Gateway end. With encryption it is the inside address:
 	// InsideIP, or the base of this cluster's Service range if that is not set.
 	End netip.Addr
-	// Closed are the clusters to which no packet may go in plain text. They need not be peers, and are listed even if the
-	// role is None.
+	// Closed are the clusters to which no packet may go in plain text. They need not be peers, and are listed for role
+	// None too.
 	Closed []Closed
 }
 

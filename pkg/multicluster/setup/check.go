@@ -247,7 +247,8 @@ func (l leader) explain(err error) error {
 func hasToken(secret *corev1.Secret) error {
 	for _, key := range []string{corev1.ServiceAccountRootCAKey, corev1.ServiceAccountTokenKey} {
 		if len(bytes.TrimSpace(secret.Data[key])) == 0 {
-			return fmt.Errorf("Secret %s has no key %s; make it again with `mc create membertoken`", secret.Name, key) //nolint:staticcheck // a kind's name
+			return fmt.Errorf("Secret %s has no key %s; "+ //nolint:staticcheck // a kind's name
+				"make it again with `mc create membertoken`", secret.Name, key)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID stri
 	if err != nil {
 		return m.undo(ctx, err)
 	}
-	c.say("Successfully initialized ClusterSet %s", clusterSet)
+	c.report("Successfully initialized ClusterSet %s", clusterSet)
 	return nil
 }
 
@@ -240,7 +240,7 @@ func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	if err := m.join(ctx, j); err != nil {
 		return m.undo(ctx, err)
 	}
-	c.say("Member cluster joined successfully")
+	c.report("Member cluster joined successfully")
 	return nil
 }
 
@@ -254,7 +254,8 @@ func (m *made) join(ctx context.Context, j *JoinConfig) error {
 		if existed, err := m.create(ctx, "Secret", secret); err != nil {
 			return err
 		} else if existed {
-			return fmt.Errorf("Secret %s/%s exists already; name it with --token-secret-name if it is the member's, else delete it", j.Namespace, name) //nolint:staticcheck // a kind's name
+			return fmt.Errorf("Secret %s/%s exists already; "+ //nolint:staticcheck // a kind's name
+				"name it with --token-secret-name if it is the member's, else delete it", j.Namespace, name)
 		}
 	}
 	set := &mcv1alpha2.ClusterSet{
@@ -267,7 +268,7 @@ func (m *made) join(ctx context.Context, j *JoinConfig) error {
 	if err := m.clusterSet(ctx, set); err != nil {
 		return err
 	}
-	m.say("Waiting for ClusterSet ready")
+	m.report("Waiting for ClusterSet ready")
 	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, joinLimit, true,
 		func(ctx context.Context) (bool, error) {
 			err := m.Client.Get(ctx, client.ObjectKeyFromObject(set), set)

@@ -44,9 +44,9 @@ func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest
 		if err != nil {
 			return err
 		}
-		c.say("%s/%s %s", o.GetKind(), o.GetName(), done)
+		c.report("%s/%s %s", o.GetKind(), o.GetName(), done)
 	}
-	c.say("Antrea Multi-cluster successfully deployed")
+	c.report("Antrea Multi-cluster successfully deployed")
 	return nil
 }
 

@@ -52,7 +52,8 @@ type Cluster struct {
 	tokenLimit time.Duration // how long Kubernetes may take to write a token; 0 means 20 s
 }
 
-func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }
+// report prints a line of progress.
+func (c Cluster) report(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }
 
 // undoLimit is how long the removal of the created objects may take, also after an interrupt.
 const undoLimit = 10 * time.Second
@@ -92,10 +93,10 @@ func (m *made) create(ctx context.Context, kind string, o client.Object) (existe
 		} else if err != nil {
 			return explain("delete", kind, o, err)
 		}
-		m.say("%s %q deleted again", kind, o.GetName())
+		m.report("%s %q deleted again", kind, o.GetName())
 		return nil
 	})
-	m.say("%s %q created in Namespace %s", kind, o.GetName(), o.GetNamespace())
+	m.report("%s %q created in Namespace %s", kind, o.GetName(), o.GetNamespace())
 	return false, nil
 }
 
@@ -177,7 +178,7 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 				return true, nil
 			}
 			if before == nil {
-				c.say("Waiting for members: %s", err)
+				c.report("Waiting for members: %s", err)
 			}
 			return false, nil
 		}); err == nil && waited != nil {
@@ -188,13 +189,13 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 		if err := c.noOther(ctx, namespace, clusterSet); err != nil {
 			return err
 		}
-		c.say("ClusterSet %q not found in Namespace %s", clusterSet, namespace)
+		c.report("ClusterSet %q not found in Namespace %s", clusterSet, namespace)
 	case IsMembersLeft(err): // the webhook's message has the remedy
 		return fmt.Errorf("delete ClusterSet %s/%s: %w", namespace, clusterSet, err)
 	case err != nil:
 		return explain("delete", "ClusterSet", set, err)
 	default:
-		c.say("ClusterSet %q deleted in Namespace %s", clusterSet, namespace)
+		c.report("ClusterSet %q deleted in Namespace %s", clusterSet, namespace)
 	}
 	all, err := c.left(ctx, namespace)
 	if err != nil {
@@ -261,6 +262,6 @@ func (c Cluster) delete(ctx context.Context, o client.Object) error {
 		}
 		return explain("delete", kindOf(o), o, err)
 	}
-	c.say("%s %q deleted in Namespace %s", kindOf(o), o.GetName(), o.GetNamespace())
+	c.report("%s %q deleted in Namespace %s", kindOf(o), o.GetName(), o.GetNamespace())
 	return nil
 }

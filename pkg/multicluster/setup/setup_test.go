@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 type world struct {
 	t      *testing.T
 	config *rest.Config
-	said   strings.Builder
+	output strings.Builder
 	Cluster
 }
 
@@ -42,7 +42,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Cluster = Cluster{Client: c, Out: &w.said}
+	w.Cluster = Cluster{Client: c, Out: &w.output}
 	return w
 }
 
@@ -53,7 +53,7 @@ func (w *world) intercepted(f interceptor.Funcs) Cluster {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return Cluster{Client: interceptor.NewClient(c, f), Out: &w.said}
+	return Cluster{Client: interceptor.NewClient(c, f), Out: &w.output}
 }
 
 func (w *world) create(objects ...client.Object) {
@@ -127,12 +127,12 @@ func TestTokens(t *testing.T) {
 	}
 
 	// An account that others have made stays, with its binding, since a live member may use it.
-	w.said.Reset()
+	w.output.Reset()
 	w.wants(w.CreateToken(t.Context(), area, "west-token", "west-1", never), "gets no token")
 	account := &corev1.ServiceAccount{}
 	if !w.has(account, area, "west-token") || account.Annotations[multicluster.AnnotationClusterID] != "west" ||
-		ours(account) || strings.Contains(w.said.String(), "re-bound") {
-		t.Errorf("ServiceAccount is %v, want it bound to west as before; said:\n%s", account.ObjectMeta, w.said.String())
+		ours(account) || strings.Contains(w.output.String(), "re-bound") {
+		t.Errorf("ServiceAccount is %v, want it bound to west as before; said:\n%s", account.ObjectMeta, w.output.String())
 	}
 	if err := w.DeleteToken(t.Context(), area, "west-token"); err != nil || !w.has(account, area, "west-token") {
 		t.Errorf("%v, or an account of others was deleted", err)
@@ -160,14 +160,14 @@ func TestTokenUndone(t *testing.T) {
 		&corev1.ServiceAccount{ObjectMeta: named(area, "bound", multicluster.AnnotationClusterID, "west")},
 		&corev1.ServiceAccount{ObjectMeta: named(area, "unbound")})
 	apiserver.FillTokens(t, w.config)
-	for _, row := range []struct{ name, was, said string }{
+	for _, row := range []struct{ name, was, output string }{
 		{"new", "none", ""},
 		{"bound", "west", `ServiceAccount "bound" bound to ClusterID "west" again`},
 		{"unbound", "", `ServiceAccount "unbound" bound to no ClusterID again`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w.t = t
-			w.said.Reset()
+			w.output.Reset()
 			bound := func() string {
 				account := &corev1.ServiceAccount{}
 				if !w.has(account, area, row.name) {
@@ -187,8 +187,8 @@ func TestTokenUndone(t *testing.T) {
 			if w.has(&rbacv1.RoleBinding{}, area, row.name) || w.has(&corev1.Secret{}, area, row.name) {
 				t.Error("a RoleBinding or Secret is left of a token that failed")
 			}
-			if !strings.Contains(w.said.String(), row.said) {
-				t.Errorf("said, without %q:\n%s", row.said, w.said.String())
+			if !strings.Contains(w.output.String(), row.output) {
+				t.Errorf("said, without %q:\n%s", row.output, w.output.String())
 			}
 		})
 	}
@@ -217,8 +217,8 @@ func TestTokenUndone(t *testing.T) {
 		t.Errorf("ServiceAccount is %v, want it bound to east", account.ObjectMeta)
 	}
 	if want := `ServiceAccount "unbound" already exists; re-bound it to ClusterID "east"`; !strings.Contains(
-		w.said.String(), want) {
-		t.Errorf("said, without %q:\n%s", want, w.said.String())
+		w.output.String(), want) {
+		t.Errorf("said, without %q:\n%s", want, w.output.String())
 	}
 }
 
@@ -323,7 +323,7 @@ func TestClusterSet(t *testing.T) {
 	}
 	if w.has(member, "kube-system", "set") || w.has(&corev1.Secret{}, "kube-system", "east-token") ||
 		!w.has(&corev1.Secret{}, "kube-system", "mine") {
-		t.Errorf("wrong things were deleted:\n%s", w.said.String())
+		t.Errorf("wrong things were deleted:\n%s", w.output.String())
 	}
 }
 
@@ -374,13 +374,13 @@ func TestDestroy(t *testing.T) {
 	if have := left(); have != "east-token set" {
 		t.Errorf("%q are left while members are connected", have)
 	}
-	w.said.Reset()
+	w.output.Reset()
 	if err := w.intercepted(refuse(2)).Remove(t.Context(), area, "set"); err != nil || left() != "" {
 		t.Errorf("after members have left: %v, %q are left", err, left())
 	}
-	if said := w.said.String(); strings.Count(said, "Waiting for members: ") != 1 ||
-		!strings.Contains(said, "such as east") || !strings.Contains(said, `ClusterSet "set" deleted`) {
-		t.Errorf("said\n%s", said)
+	if output := w.output.String(); strings.Count(output, "Waiting for members: ") != 1 ||
+		!strings.Contains(output, "such as east") || !strings.Contains(output, `ClusterSet "set" deleted`) {
+		t.Errorf("said\n%s", output)
 	}
 	// A second call deletes the objects that the first one left.
 	w.create(&corev1.ServiceAccount{ObjectMeta: named(area, "east-token", multicluster.AnnotationCreatedByAntctl, "true")})
@@ -435,7 +435,8 @@ ClusterID of leader cluster must be provided: leaderClusterID in the join config
 Namespace of leader cluster must be provided: leaderNamespace in the join configuration, or --leader-namespace
 API server of leader cluster must be provided: leaderAPIServer in the join configuration, or --leader-apiserver
 Namespace of member cluster must be provided: namespace in the join configuration, or --namespace
-a token must be provided: the name of a Secret (tokenSecretName in the join configuration, or --token-secret-name), its manifest in a file (tokenSecretFile, or --token-secret-file), or its manifest after the join configuration`
+a token must be provided: the name of a Secret (tokenSecretName in the join configuration, or --token-secret-name), ` +
+		"its manifest in a file (tokenSecretFile, or --token-secret-file), or its manifest after the join configuration"
 	if err := (&JoinConfig{}).Missing(); err == nil || err.Error() != want {
 		t.Errorf("have %v\nwant %s", err, want)
 	}
@@ -448,32 +449,32 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Cluster = Cluster{Client: c, Out: &w.said}
+	w.Cluster = Cluster{Client: c, Out: &w.output}
 	objects, err := dynamic.NewForConfig(w.config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.wants(w.Deploy(t.Context(), objects, deploy.Leader(deploy.LeaderNamespace), "elsewhere"),
 		"is for Namespace antrea-multicluster, not for elsewhere")
-	if w.said.Len() > 0 {
-		t.Errorf("half of a manifest was applied:\n%s", w.said.String())
+	if w.output.Len() > 0 {
+		t.Errorf("half of a manifest was applied:\n%s", w.output.String())
 	}
 	manifest := deploy.Leader("elsewhere")
 	w.wants(w.Deploy(t.Context(), objects, manifest, "elsewhere"), "kubectl create namespace elsewhere")
 	w.create(&corev1.Namespace{ObjectMeta: named("", "elsewhere")})
 	for _, want := range []string{"ServiceAccount/antrea-mc-controller created",
 		"ServiceAccount/antrea-mc-controller unchanged"} {
-		w.said.Reset()
+		w.output.Reset()
 		if err := w.Deploy(t.Context(), objects, manifest, "elsewhere"); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.said.String(); !strings.Contains(said, want+"\n") ||
-			!strings.HasSuffix(said, "Antrea Multi-cluster successfully deployed\n") {
-			t.Errorf("said, without %q:\n%s", want, said)
+		if output := w.output.String(); !strings.Contains(output, want+"\n") ||
+			!strings.HasSuffix(output, "Antrea Multi-cluster successfully deployed\n") {
+			t.Errorf("said, without %q:\n%s", want, output)
 		}
 	}
-	if strings.Contains(w.said.String(), "created") || strings.Contains(w.said.String(), "configured") {
-		t.Errorf("the second time something changed:\n%s", w.said.String())
+	if strings.Contains(w.output.String(), "created") || strings.Contains(w.output.String(), "configured") {
+		t.Errorf("the second time something changed:\n%s", w.output.String())
 	}
 	// No object of the member is for another Namespace. The member finds its webhooks and their certificate through its
 	// Namespace.
@@ -511,13 +512,13 @@ func TestDeploy(t *testing.T) {
 	if err := w.Foreign(t.Context(), objects, "kube-system", false); err != nil {
 		t.Errorf("a leader where Pods are Antrea's: %v", err)
 	}
-	w.said.Reset()
+	w.output.Reset()
 	other := strings.Replace(manifest, "replicas: 2", "replicas: 3", 1)
 	if other == manifest {
 		t.Fatal("the manifest has no replicas to change")
 	}
 	if err := w.Deploy(t.Context(), objects, other, "elsewhere"); err != nil ||
-		!strings.Contains(w.said.String(), "Deployment/antrea-mc-controller configured") {
-		t.Errorf("%v, or a change is not said:\n%s", err, w.said.String())
+		!strings.Contains(w.output.String(), "Deployment/antrea-mc-controller configured") {
+		t.Errorf("%v, or a change is not said:\n%s", err, w.output.String())
 	}
 }

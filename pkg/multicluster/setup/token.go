@@ -123,7 +123,7 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 				"RoleBinding %s/%s exists and does not bind ServiceAccount %s to Role %s; delete it, or choose another name for "+
 					"the token", namespace, name, name, multicluster.MemberRole)
 		}
-		m.say("RoleBinding %q already exists", name)
+		m.report("RoleBinding %q already exists", name)
 	}
 
 	secret := &corev1.Secret{ObjectMeta: object(), Type: corev1.SecretTypeServiceAccountToken}
@@ -133,9 +133,10 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 	}
 	if existed {
 		if secret.Type != corev1.SecretTypeServiceAccountToken || secret.Annotations[corev1.ServiceAccountNameKey] != name {
-			return nil, fmt.Errorf("Secret %s/%s exists and is not for tokens of ServiceAccount %s; delete it, or choose another name for the token", namespace, name, name) //nolint:staticcheck // a kind's name
+			return nil, fmt.Errorf("Secret %s/%s exists and is not for tokens of "+ //nolint:staticcheck // a kind's name
+				"ServiceAccount %s; delete it, or choose another name for the token", namespace, name, name)
 		}
-		m.say("Secret %q already exists", name)
+		m.report("Secret %q already exists", name)
 	}
 	token, err := m.memberSecret(ctx, namespace, name)
 	if err != nil {
@@ -157,10 +158,10 @@ func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, cluster
 	was, bound := binding.Bound(account)
 	switch {
 	case bound && clusterID == "":
-		m.say("ServiceAccount %q already exists; its token is good for ClusterID %q alone", account.Name, was)
+		m.report("ServiceAccount %q already exists; its token is good for ClusterID %q alone", account.Name, was)
 		return nil
 	case was == clusterID:
-		m.say("ServiceAccount %q already exists", account.Name)
+		m.report("ServiceAccount %q already exists", account.Name)
 		return nil
 	}
 	before := account.DeepCopy()
@@ -190,10 +191,10 @@ func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, cluster
 			return fmt.Errorf("%w; restore its annotation %s by hand: it was %s",
 				explain("update", "ServiceAccount", account, err), multicluster.AnnotationClusterID, to)
 		}
-		m.say("ServiceAccount %q %s again", account.Name, to)
+		m.report("ServiceAccount %q %s again", account.Name, to)
 		return nil
 	})
-	m.say("ServiceAccount %q already exists; re-bound it to ClusterID %q", account.Name, clusterID)
+	m.report("ServiceAccount %q already exists; re-bound it to ClusterID %q", account.Name, clusterID)
 	return nil
 }
 
@@ -216,7 +217,8 @@ func (c Cluster) memberSecret(ctx context.Context, namespace, name string) (*cor
 		return nil, fmt.Errorf("there is no member token %s in Namespace %s; `mc get membertoken -n %s` lists them", name,
 			namespace, namespace)
 	case wait.Interrupted(err):
-		return nil, fmt.Errorf("Secret %s/%s gets no token: does its ServiceAccount exist, and does kube-controller-manager run?", namespace, name) //nolint:staticcheck // a kind's name
+		return nil, fmt.Errorf("Secret %s/%s gets no token: "+ //nolint:staticcheck // a kind's name
+			"does its ServiceAccount exist, and does kube-controller-manager run?", namespace, name)
 	case err != nil:
 		return nil, explain("read", "Secret", secret, err)
 	}
@@ -244,7 +246,7 @@ func (c Cluster) DeleteToken(ctx context.Context, namespace, name string) error 
 			failed = errors.Join(failed, explain("read", kindOf(o), o, err))
 		case !ours(o):
 			found = true
-			c.say("%s %q was not created by antctl, ignoring it", kindOf(o), name)
+			c.report("%s %q was not created by antctl, ignoring it", kindOf(o), name)
 		default:
 			found = true
 			failed = errors.Join(failed, c.delete(ctx, o))

@@ -118,7 +118,8 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	case req.Operation == admissionv1.Delete:
 		return admission.Allowed("")
 	}
-	if wrong := checkMeta(&was, &is, multicluster.ResourceExportFinalizer, multicluster.ResourceExportFinalizerOld); wrong != "" {
+	wrong := checkMeta(&was, &is, multicluster.ResourceExportFinalizer, multicluster.ResourceExportFinalizerOld)
+	if wrong != "" {
 		return denied("ResourceExport %s: %s", req.Name, wrong)
 	}
 	if req.Operation == admissionv1.Update {

@@ -50,7 +50,8 @@ func newHandlers(t testing.TB, role Role, objects ...client.Object) *handlers {
 func scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s)); err != nil {
+	err := errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -775,7 +776,8 @@ func TestMarkResourceExport(t *testing.T) {
 		!strings.Contains(text, "/metadata/finalizers") {
 		t.Errorf("patches %v", r.Patches)
 	}
-	if r := h.markResourceExport(t.Context(), request(t, eastUser, create, nil, exported(multicluster.ServiceKind))); !r.Allowed || len(r.Patches) > 0 {
+	r = h.markResourceExport(t.Context(), request(t, eastUser, create, nil, exported(multicluster.ServiceKind)))
+	if !r.Allowed || len(r.Patches) > 0 {
 		t.Errorf("a Service's export is changed: %v", r)
 	}
 }

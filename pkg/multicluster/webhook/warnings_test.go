@@ -29,9 +29,9 @@ func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, t
 // cannot be read.
 func TestClusterSetWarnings(t *testing.T) {
 	s := start(t)
-	var heard warnings
+	var received warnings
 	config := rest.CopyConfig(s.config)
-	config.WarningHandlerWithContext = &heard
+	config.WarningHandlerWithContext = &received
 	c, err := client.New(config, client.Options{Scheme: s.admin.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -47,9 +47,9 @@ func TestClusterSetWarnings(t *testing.T) {
 	if err := c.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
-	heard.mu.Lock()
-	texts := strings.Join(heard.texts, "\n")
-	heard.mu.Unlock()
+	received.mu.Lock()
+	texts := strings.Join(received.texts, "\n")
+	received.mu.Unlock()
 	if !strings.Contains(texts, "spec.members has no effect: members announce themselves") {
 		t.Errorf("warnings %q, want one about spec.members", texts)
 	}

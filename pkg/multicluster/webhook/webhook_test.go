@@ -659,7 +659,10 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 		}
 		eventually(t, what+": the joint Endpoints are not "+strings.Join(want, " "),
 			func() bool { return slices.Equal(have(), want) })
-		e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web"}, Subsets: ri.Spec.Endpoints.Subsets} //nolint:staticcheck // the documented kind
+		e := &corev1.Endpoints{ //nolint:staticcheck // the documented kind
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web"},
+			Subsets:    ri.Spec.Endpoints.Subsets,
+		}
 		if err := admin.Create(ctx, e, client.DryRunAll); err != nil {
 			t.Errorf("%s: the API server refuses the joint Endpoints: %v", what, err)
 		}

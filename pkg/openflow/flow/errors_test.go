@@ -215,7 +215,8 @@ func TestParseErrorLines(t *testing.T) {
 			t.Errorf("%q: have %v, want line %d, column %d", c.text, err, c.line, c.column)
 		}
 	}
-	const want = `parse flow: line 1, column 15: ct: zone: "x" is not valid here: expected a zone's number of up to 16 bits, or a field such as reg4[0..15]`
+	const want = `parse flow: line 1, column 15: ct: zone: "x" is not valid here: ` +
+		"expected a zone's number of up to 16 bits, or a field such as reg4[0..15]"
 	if _, err := ParseFlow("actions=ct(zone=x)"); err == nil ||
 		strings.Replace(err.Error(), "column 17", "column 15", 1) != want {
 		t.Errorf("have %v\nwant %s", err, want)

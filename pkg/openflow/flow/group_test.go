@@ -14,17 +14,22 @@ import (
 // groupForms are texts that people write.
 var groupForms = []string{
 	"group_id=1,type=all,bucket=actions=output:1",
-	"group_id=2,type=select,selection_method=dp_hash,selection_method_param=7,bucket=weight:100,actions=output:1,bucket=bucket_id:9,weight:0,actions=set_field:1->reg0,resubmit(,3)",
-	"group_id=3,type=select,selection_method=hash,fields(ip_src,ip_dst,nw_proto,tcp_src),bucket=output:1,output:2,bucket=actions=drop",
+	"group_id=2,type=select,selection_method=dp_hash,selection_method_param=7," +
+		"bucket=weight:100,actions=output:1,bucket=bucket_id:9,weight:0,actions=set_field:1->reg0,resubmit(,3)",
+	"group_id=3,type=select,selection_method=hash,fields(ip_src,ip_dst,nw_proto,tcp_src)," +
+		"bucket=output:1,output:2,bucket=actions=drop",
 	"group_id=4,type=select,selection_method=hash,fields=eth_dst,bucket=bucket_id=1,actions=output:1",
-	"group_id=11,type=select,selection_method=hash,fields(ip_dst=255.255.255.0,eth_src=ff:ff:ff:00:00:00,nw_proto,ipv6_src=ffff::,tcp_dst=0xff),bucket=actions=output:1",
+	"group_id=11,type=select,selection_method=hash," +
+		"fields(ip_dst=255.255.255.0,eth_src=ff:ff:ff:00:00:00,nw_proto,ipv6_src=ffff::,tcp_dst=0xff)," +
+		"bucket=actions=output:1",
 	"group_id=12,type=select,selection_method=hash,fields=in_port,bucket=actions=output:1",
 	"group_id=5,type=indirect,bucket=actions=resubmit(,5)",
 	"group_id=6,type=ff,bucket=watch_port:1,actions=1,bucket=bucket_id:0,watch_group:2,actions=group:2",
 	"group_id=7,type=fast_failover,bucket=watch_port:CONTROLLER,actions=output:1",
 	"group_id=8,type=all",
 	"group_id=0xffffff00,type=select,bucket=weight:65535,actions=ct(commit,nat(src=1.2.3.4),exec(set_field:1->ct_mark))",
-	"group_id=9,type=all,bucket=bucket_id:5,actions=mod_vlan_vid:5,output:1,bucket=actions=move:reg0[0..7]->reg1[0..7],clone(output:3)",
+	"group_id=9,type=all,bucket=bucket_id:5,actions=mod_vlan_vid:5,output:1," +
+		"bucket=actions=move:reg0[0..7]->reg1[0..7],clone(output:3)",
 	"group_id=10 type=select bucket=weight=3 actions=enqueue:1:2",
 }
 

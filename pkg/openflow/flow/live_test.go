@@ -181,19 +181,30 @@ func (p *peer) state() *Set {
 
 // programmed are flows of the kinds that the datapath has.
 var programmed = []string{
-	"table=0,priority=200,in_port=1,ip,nw_src=10.10.0.7,dl_src=02:00:00:00:00:07,actions=load:3->NXM_NX_REG0[0..3],goto_table:1",
+	"table=0,priority=200,in_port=1,ip,nw_src=10.10.0.7,dl_src=02:00:00:00:00:07," +
+		"actions=load:3->NXM_NX_REG0[0..3],goto_table:1",
 	"table=0,priority=190,arp,in_port=1,arp_spa=10.10.0.7,arp_sha=02:00:00:00:00:07,actions=resubmit(,1),resubmit(,2)",
-	"table=1,priority=200,arp,arp_op=1,arp_tpa=10.0.0.1,actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:aa:bb:cc:dd:ee:ff->eth_src,load:2->NXM_OF_ARP_OP[],move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:aa:bb:cc:dd:ee:ff->arp_sha,move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],set_field:10.0.0.1->arp_spa,IN_PORT",
+	"table=1,priority=200,arp,arp_op=1,arp_tpa=10.0.0.1," +
+		"actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:aa:bb:cc:dd:ee:ff->eth_src,load:2->NXM_OF_ARP_OP[]," +
+		"move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:aa:bb:cc:dd:ee:ff->arp_sha," +
+		"move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],set_field:10.0.0.1->arp_spa,IN_PORT",
 	"table=2,priority=200,ip,actions=ct(table=3,zone=65520,nat)",
 	"table=2,priority=190,ipv6,actions=ct(table=3,zone=NXM_NX_REG4[0..15],nat)",
 	"table=3,priority=210,ct_state=-new+est+trk,ct_mark=0x10/0x10,ip,actions=load:1->NXM_NX_REG0[9],goto_table:5",
 	"table=3,priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80,actions=set_field:0x200/0x200->reg0,group:1",
-	"table=4,priority=200,tcp,reg3=0xa0a0007,reg4=0x50/0xffff,actions=ct(commit,table=5,zone=65520,nat(dst=10.10.0.7:80),exec(set_field:0x10/0x10->ct_mark,move:NXM_NX_REG0[0..3]->NXM_NX_CT_MARK[0..3]))",
-	"table=5,priority=200,ip,nw_dst=10.97.0.0/16,actions=set_field:aa:bb:cc:dd:ee:f0->eth_dst,set_field:192.168.78.101->tun_dst,set_field:0x8000->reg1,dec_ttl,goto_table:6",
-	"table=5,priority=190,tcp6,ipv6_dst=fd00:10::/64,tp_src=443,actions=ct_clear,set_field:fd00::1->tun_ipv6_dst,goto_table:6",
-	"table=6,priority=200,ct_state=+new+trk,ip,actions=ct(commit,zone=65521,nat(src=169.254.0.253),exec(load:1->NXM_NX_CT_MARK[5],set_field:0x7/0xff->ct_label)),goto_table:7",
+	"table=4,priority=200,tcp,reg3=0xa0a0007,reg4=0x50/0xffff," +
+		"actions=ct(commit,table=5,zone=65520,nat(dst=10.10.0.7:80)," +
+		"exec(set_field:0x10/0x10->ct_mark,move:NXM_NX_REG0[0..3]->NXM_NX_CT_MARK[0..3]))",
+	"table=5,priority=200,ip,nw_dst=10.97.0.0/16,actions=set_field:aa:bb:cc:dd:ee:f0->eth_dst," +
+		"set_field:192.168.78.101->tun_dst,set_field:0x8000->reg1,dec_ttl,goto_table:6",
+	"table=5,priority=190,tcp6,ipv6_dst=fd00:10::/64,tp_src=443," +
+		"actions=ct_clear,set_field:fd00::1->tun_ipv6_dst,goto_table:6",
+	"table=6,priority=200,ct_state=+new+trk,ip," +
+		"actions=ct(commit,zone=65521,nat(src=169.254.0.253),exec(load:1->NXM_NX_CT_MARK[5],set_field:0x7/0xff->ct_label))," +
+		"goto_table:7",
 	"table=7,priority=200,reg0=0x200/0x200,actions=output:NXM_NX_REG1[]",
-	"table=7,priority=100,actions=controller(id=0,userdata=01.02,reason=action),learn(table=9,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_NX_REG1[0..15]->NXM_NX_REG1[0..15])",
+	"table=7,priority=100,actions=controller(id=0,userdata=01.02,reason=action)," +
+		"learn(table=9,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_NX_REG1[0..15]->NXM_NX_REG1[0..15])",
 	"table=7,priority=90,conj_id=5,actions=note:01.02.03.04.05.06,output:1",
 	"table=7,priority=80,ip,nw_src=10.0.0.0/8,cookie=0x1000000000000,actions=conjunction(5,1/2)",
 	"table=7,priority=70,reg0=1,reg1=0x2/0xff,reg7=3,xxreg2=0x5,dl_vlan=5,actions=meter:1,pop_vlan,in_port",
@@ -406,11 +417,12 @@ func TestLiveMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Cookie, f.Flags = 5, ofp.FlagSendFlowRem
-	if m, ok := ask(ofp.FlowMonitorRequest{ID: 3, Table: ofp.TableAll,
-		Flags: ofp.MonitorInitial | ofp.MonitorAdd | ofp.MonitorRemoved | ofp.MonitorModify | ofp.MonitorActions}).(ofp.FlowMonitorReply); !ok || len(m.Updates) != 0 {
+	m, ok := ask(ofp.FlowMonitorRequest{ID: 3, Table: ofp.TableAll, Flags: ofp.MonitorInitial | ofp.MonitorAdd |
+		ofp.MonitorRemoved | ofp.MonitorModify | ofp.MonitorActions}).(ofp.FlowMonitorReply)
+	if !ok || len(m.Updates) != 0 {
 		t.Errorf("flow monitor: %#v", m)
 	}
-	m, ok := ask(f.Mod(ofp.FlowAdd)).(ofp.FlowMonitorReply)
+	m, ok = ask(f.Mod(ofp.FlowAdd)).(ofp.FlowMonitorReply)
 	if !ok || len(m.Updates) != 1 {
 		t.Fatalf("flow monitor update: %#v", m)
 	}

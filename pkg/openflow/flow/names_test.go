@@ -15,7 +15,8 @@ func TestNames(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{"in_port=1,actions=output:2", "table=Classify, in_port=p1 actions=output:2"},
 		{"table=1,in_port=LOCAL,actions=3,4,5,6,7,8,IN_PORT",
-			`table="my table", in_port=LOCAL actions=output:"eth-x",output:4,output:5,output:"1st",output:"a\"b<ü",output:LOCAL,IN_PORT`},
+			`table="my table", in_port=LOCAL actions=output:"eth-x",output:4,output:5,output:"1st",` +
+				`output:"a\"b<ü",output:LOCAL,IN_PORT`},
 		{"table=2,ip,actions=resubmit(1,0),resubmit(,1),resubmit:1,ct(table=1)",
 			"table=2, ip actions=resubmit(p1,Classify),resubmit(,\"my table\"),resubmit:p1,ct(table=\"my table\")"},
 	} {

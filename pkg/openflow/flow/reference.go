@@ -14,7 +14,7 @@ const (
 	nicira      = "Open vSwitch, ofp-actions.c"
 )
 
-// fieldSource says where a field is defined.
+// fieldSource returns the specification that defines a field.
 func fieldSource(f ofp.Field) string {
 	if v := f.Since(); v != "" {
 		return "Open vSwitch since " + v + ", meta-flow.h"
@@ -82,8 +82,8 @@ can be matched. Set: actions can write it.
 	b.WriteString(`
 Tunnel options are tun_metadata0 to tun_metadata63, with the numbers 40 to 103, where a TLV table (` +
 		"`ovs-ofctl add-tlv-map`" + `)
-says so. Without a value, they match packets that have the option. in_port, vlan_tci and nw_tos are older views that only
-actions know.
+says so. Without a value, they match packets that have the option. in_port, vlan_tci and nw_tos are older views that
+only actions know.
 
 Other words that a match can have:
 

@@ -88,7 +88,8 @@ var actionForms = []actionForm{
 		"sends the packet through connection tracking and goes on in a table; zone may be a field of 16 bits; nat alone " +
 			"repeats what was done before", needIP + "; tcp for ftp, udp for tftp", nicira},
 	{"ct_clear", "forgets the result of connection tracking", "", nicira},
-	{"learn(table=1,hard_timeout=5,limit=9,result_dst=NXM_NX_REG0[0],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG1[0..15],output:NXM_OF_IN_PORT[])",
+	{"learn(table=1,hard_timeout=5,limit=9,result_dst=NXM_NX_REG0[0],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]," +
+		"load:NXM_OF_IN_PORT[]->NXM_NX_REG1[0..15],output:NXM_OF_IN_PORT[])",
 		"adds or changes a flow made of this packet's fields", "the fields', in the match and in what is learned", nicira},
 	{"conjunction(5,1/2)", "is one clause of a match on several dimensions; conj_id=5 matches when all clauses do",
 		"only notes next to it", nicira},

@@ -292,7 +292,8 @@ func TestChangedActionsKeepCounters(t *testing.T) {
 	synced(t, s)
 	for range 3 {
 		o.ofctl("packet-out",
-			"in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,actions=resubmit(,0)")
+			"in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,"+
+				"actions=resubmit(,0)")
 	}
 	s.Set(alice, entries(t, "table=0,priority=1,actions=resubmit(,2)", "table=1,priority=1,actions=drop"))
 	synced(t, s)

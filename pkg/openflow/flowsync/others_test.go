@@ -95,7 +95,8 @@ func TestOtherTools(t *testing.T) {
 			group = g.ID
 		}
 	}
-	few := "cookie=0x007b000000000001,table=0,priority=1,actions=drop\ncookie=0x007b000000000001,table=3,priority=200,ip,actions=drop\n"
+	few := "cookie=0x007b000000000001,table=0,priority=1,actions=drop\n" +
+		"cookie=0x007b000000000001,table=3,priority=200,ip,actions=drop\n"
 	for _, test := range []struct {
 		name string
 		do   func()
@@ -154,7 +155,8 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 	}
 	for range 3 {
 		o.ofctl("packet-out",
-			"in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,actions=resubmit(,1),resubmit(,90)")
+			"in_port=controller,packet=ffffffffffff0a00000000010800450000140000000040110000010101010a0a0a0a,"+
+				"actions=resubmit(,1),resubmit(,90)")
 	}
 	age := regexp.MustCompile(`(duration|idle_age|hard_age)=[0-9.]+s?, ?`)
 	theirs := func() string {

@@ -433,8 +433,8 @@ func TestTableFull(t *testing.T) {
 	o.Eventually("nothing is refused", func() error { return trySync(s, time.Second) })
 }
 
-// TestDeafSwitch has a switch that accepts the connection and never says a word.
-func TestDeafSwitch(t *testing.T) {
+// TestSilentSwitch has a switch that accepts the connection and never sends a message.
+func TestSilentSwitch(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {

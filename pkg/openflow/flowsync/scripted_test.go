@@ -22,9 +22,9 @@ type scripted struct {
 	t testing.TB
 	// refuse decides on the messages of bundles when they are committed; nil takes all.
 	refuse func(ofp.Message) *ofp.Error
-	// heard receives every message. If it returns true, the connection goes silent, which leaves it open: a host that
-	// is gone, not a process.
-	heard func(connection int, m ofp.Message) (silent bool)
+	// received is called with each message. If it returns true, the connection goes silent, which leaves it open: a host
+	// that is gone, not a process.
+	received func(connection int, m ofp.Message) (silent bool)
 
 	mu      sync.Mutex
 	flows   map[flow.Key]flow.Flow
@@ -87,7 +87,7 @@ func (w *scripted) serve(connection int, c net.Conn) {
 			w.t.Error(err)
 			return
 		}
-		if w.heard != nil && w.heard(connection, m) {
+		if w.received != nil && w.received(connection, m) {
 			_, _ = io.Copy(io.Discard, c)
 			return
 		}
@@ -112,7 +112,7 @@ func (w *scripted) serve(connection int, c net.Conn) {
 		case ofp.BundleControl:
 			if m.Ctrl == ofp.BundleCommitRequest {
 				if i, refusal := w.commit(bundles[m.ID]); refusal != nil {
-					if w.say(c, xids[m.ID][i], *refusal) != nil {
+					if w.send(c, xids[m.ID][i], *refusal) != nil {
 						return
 					}
 					answers = []ofp.Message{ofp.Error{ErrType: 17, Code: 15}} // OFPBFC_MSG_FAILED
@@ -123,14 +123,14 @@ func (w *scripted) serve(connection int, c net.Conn) {
 			answers = []ofp.Message{m}
 		}
 		for _, a := range answers {
-			if w.say(c, xid, a) != nil {
+			if w.send(c, xid, a) != nil {
 				return
 			}
 		}
 	}
 }
 
-func (w *scripted) say(c net.Conn, xid uint32, m ofp.Message) error {
+func (w *scripted) send(c net.Conn, xid uint32, m ofp.Message) error {
 	b, err := ofp.AppendMessage(nil, xid, m)
 	if err != nil {
 		w.t.Error(err)

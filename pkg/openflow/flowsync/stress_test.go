@@ -22,7 +22,7 @@ import (
 func TestDeclarationsAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted(t)
-		w.heard = func(_ int, m ofp.Message) bool {
+		w.received = func(_ int, m ofp.Message) bool {
 			if c, ok := m.(ofp.BundleControl); ok && c.Ctrl == ofp.BundleCommitRequest {
 				timer := time.NewTimer(500 * time.Millisecond)
 				<-timer.C
@@ -148,13 +148,13 @@ func TestSilentAtAnyMessage(t *testing.T) {
 		reached := false
 		synctest.Test(t, func(t *testing.T) {
 			w := newScripted(t)
-			var heard, last atomic.Int64
-			w.heard = func(connection int, m ofp.Message) bool {
+			var received, last atomic.Int64
+			w.received = func(connection int, m ofp.Message) bool {
 				if connection > 1 {
 					return false
 				}
 				last.Store(int64(m.Type()))
-				return heard.Add(1) == int64(n)
+				return received.Add(1) == int64(n)
 			}
 			at := func() ofp.Type { return ofp.Type(last.Load()) }
 			s, stop := w.start()
@@ -179,7 +179,7 @@ func TestSilentAtAnyMessage(t *testing.T) {
 				time.Sleep(53 * time.Second) // of the bubble's clock
 			}
 			st := s.Stats()
-			reached = st.Connections == 2 || n < 10 && heard.Load() >= int64(n)
+			reached = st.Connections == 2 || n < 10 && received.Load() >= int64(n)
 			if st.Connections > 2 || !st.Connected {
 				t.Errorf("silent at message %d, %s: %+v", n, at(), st)
 			}

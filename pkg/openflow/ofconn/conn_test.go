@@ -22,7 +22,7 @@ type peer struct {
 	r *bufio.Reader
 }
 
-func (p *peer) say(xid uint32, m ofp.Message) {
+func (p *peer) send(xid uint32, m ofp.Message) {
 	b, err := ofp.AppendMessage(nil, xid, m)
 	if err != nil {
 		p.t.Error(err)
@@ -30,8 +30,8 @@ func (p *peer) say(xid uint32, m ofp.Message) {
 	_, _ = p.Write(b)
 }
 
-// hear returns the next message, or nil when the connection has ended.
-func (p *peer) hear() (uint32, ofp.Message) {
+// receive returns the next message, or nil when the connection has ended.
+func (p *peer) receive() (uint32, ofp.Message) {
 	b, err := readMessage(p.r, nil)
 	if err != nil {
 		return 0, nil
@@ -51,10 +51,10 @@ func play(t *testing.T, script func(*peer)) *Conn {
 		p := &peer{t, far, bufio.NewReader(far)}
 		go func() {
 			defer far.Close()
-			if _, m := p.hear(); m == nil || m.Type() != ofp.TypeHello {
+			if _, m := p.receive(); m == nil || m.Type() != ofp.TypeHello {
 				t.Errorf("the first message is %v", m)
 			}
-			p.say(1, ofp.Hello{Versions: []uint8{1, 4, 6}})
+			p.send(1, ofp.Hello{Versions: []uint8{1, 4, 6}})
 			script(p)
 		}()
 		return near, nil
@@ -69,7 +69,7 @@ func play(t *testing.T, script func(*peer)) *Conn {
 // absorb reads until the connection ends.
 func (p *peer) absorb() {
 	for {
-		if _, m := p.hear(); m == nil {
+		if _, m := p.receive(); m == nil {
 			return
 		}
 	}
@@ -79,8 +79,8 @@ func TestEchoIsAnswered(t *testing.T) {
 	t.Parallel()
 	answer := make(chan error, 1)
 	play(t, func(p *peer) {
-		p.say(77, ofp.EchoRequest{Data: []byte("are you there")})
-		xid, m := p.hear()
+		p.send(77, ofp.EchoRequest{Data: []byte("are you there")})
+		xid, m := p.receive()
 		if e, ok := m.(ofp.EchoReply); !ok || xid != 77 || !bytes.Equal(e.Data, []byte("are you there")) {
 			answer <- errors.New("wrong answer")
 		}
@@ -97,7 +97,7 @@ func TestSilentSwitch(t *testing.T) {
 		var echoes atomic.Int64
 		c := play(t, func(p *peer) {
 			for {
-				xid, m := p.hear()
+				xid, m := p.receive()
 				if m == nil {
 					return
 				}
@@ -106,7 +106,7 @@ func TestSilentSwitch(t *testing.T) {
 				}
 				echoes.Add(1)
 				if time.Since(start) < time.Minute {
-					p.say(xid, ofp.EchoReply{})
+					p.send(xid, ofp.EchoReply{})
 				}
 			}
 		})
@@ -138,11 +138,11 @@ func TestRequestCancelled(t *testing.T) {
 func TestMultipartReply(t *testing.T) {
 	t.Parallel()
 	c := play(t, func(p *peer) {
-		xid, _ := p.hear()
-		p.say(xid, ofp.GroupDescReply{More: true, Groups: []ofp.GroupDesc{{ID: 1}}})
-		p.say(xid+1000, ofp.GroupDescReply{Groups: []ofp.GroupDesc{{ID: 9}}}) // not for us
-		p.say(xid, ofp.GroupDescReply{More: true})
-		p.say(xid, ofp.GroupDescReply{Groups: []ofp.GroupDesc{{ID: 2}}})
+		xid, _ := p.receive()
+		p.send(xid, ofp.GroupDescReply{More: true, Groups: []ofp.GroupDesc{{ID: 1}}})
+		p.send(xid+1000, ofp.GroupDescReply{Groups: []ofp.GroupDesc{{ID: 9}}}) // not for us
+		p.send(xid, ofp.GroupDescReply{More: true})
+		p.send(xid, ofp.GroupDescReply{Groups: []ofp.GroupDesc{{ID: 2}}})
 		p.absorb()
 	})
 	answers, err := c.Request(t.Context(), ofp.GroupDescRequest{})
@@ -171,7 +171,7 @@ func TestNonsense(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := play(t, func(p *peer) {
-				p.hear()
+				p.receive()
 				_, _ = p.Write(test.bytes)
 			})
 			if err := c.Barrier(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -194,7 +194,7 @@ func TestHandshakeRefused(t *testing.T) {
 		_, err := Connect(t.Context(), func(context.Context) (net.Conn, error) {
 			near, far := net.Pipe()
 			p := &peer{t, far, bufio.NewReader(far)}
-			go func() { p.hear(); p.say(1, test.first) }()
+			go func() { p.receive(); p.send(1, test.first) }()
 			return near, nil
 		}, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), test.want) {

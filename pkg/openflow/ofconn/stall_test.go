@@ -74,8 +74,8 @@ func TestBlockedSwitch(t *testing.T) {
 func TestBundleAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := play(t, func(p *peer) {
-			xid, _ := p.hear()
-			p.say(xid, ofp.BundleControl{ID: 1, Ctrl: ofp.BundleOpenReply})
+			xid, _ := p.receive()
+			p.send(xid, ofp.BundleControl{ID: 1, Ctrl: ofp.BundleOpenReply})
 			<-t.Context().Done() // reads nothing more
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -95,7 +95,7 @@ func TestBundleAborted(t *testing.T) {
 func TestEchoesPileUp(t *testing.T) {
 	t.Parallel()
 	before := runtime.NumGoroutine()
-	var said atomic.Int64
+	var sent atomic.Int64
 	c := play(t, func(p *peer) {
 		for range 100_000 {
 			b, err := ofp.AppendMessage(nil, 7, ofp.EchoRequest{})
@@ -105,12 +105,12 @@ func TestEchoesPileUp(t *testing.T) {
 			if _, err := p.Write(b); err != nil {
 				return
 			}
-			said.Add(1)
+			sent.Add(1)
 		}
 	})
 	<-c.Done()
-	if !strings.Contains(c.Err().Error(), "does not read the answers") || said.Load() > 2*echoesMax {
-		t.Errorf("%v after %d echo requests", c.Err(), said.Load())
+	if !strings.Contains(c.Err().Error(), "does not read the answers") || sent.Load() > 2*echoesMax {
+		t.Errorf("%v after %d echo requests", c.Err(), sent.Load())
 	}
 	if n := runtime.NumGoroutine(); n > before+200 {
 		t.Errorf("%d goroutines, before %d", n, before)
@@ -138,7 +138,7 @@ func TestHandshakeStalls(t *testing.T) {
 		_, err := Connect(t.Context(), func(context.Context) (net.Conn, error) {
 			near, far := net.Pipe()
 			p := &peer{t, far, bufio.NewReader(far)}
-			go func() { p.hear(); _, _ = p.Write([]byte{6, 0, 0, 16, 0}) }()
+			go func() { p.receive(); _, _ = p.Write([]byte{6, 0, 0, 16, 0}) }()
 			return near, nil
 		}, nil, nil)
 		if err == nil || !strings.Contains(err.Error(), "shake hands") || time.Since(began) != handshakeTimeout {
@@ -184,17 +184,17 @@ func TestBundleExpired(t *testing.T) {
 			defer close(done)
 			var opened uint32
 			for {
-				xid, m := p.hear()
+				xid, m := p.receive()
 				control, ok := m.(ofp.BundleControl)
 				if !ok {
 					continue // an addition
 				}
 				asked = append(asked, control.Ctrl)
-				p.say(xid, ofp.BundleControl{ID: control.ID, Ctrl: control.Ctrl + 1})
+				p.send(xid, ofp.BundleControl{ID: control.ID, Ctrl: control.Ctrl + 1})
 				switch control.Ctrl {
 				case ofp.BundleOpenRequest:
 					opened = xid
-					p.say(opened, ofp.Error{ErrType: 17, Code: 14}) // OFPBFC_TIMEOUT
+					p.send(opened, ofp.Error{ErrType: 17, Code: 14}) // OFPBFC_TIMEOUT
 				case ofp.BundleDiscardRequest:
 					return
 				}

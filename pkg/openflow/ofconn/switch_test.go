@@ -122,8 +122,8 @@ func TestBundles(t *testing.T) {
 
 func TestRefusedRequest(t *testing.T) {
 	t.Parallel()
-	said := make(chan ofp.Message, 10)
-	c := connect(t, startOVS(t, "OpenFlow15"), nil, func(_ uint32, m ofp.Message) { said <- m })
+	unasked := make(chan ofp.Message, 10)
+	c := connect(t, startOVS(t, "OpenFlow15"), nil, func(_ uint32, m ofp.Message) { unasked <- m })
 	_, err := c.Request(t.Context(), ofp.FlowStatsRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}})
 	var refusal *SwitchError
 	if !errors.As(err, &refusal) || refusal.Refusal.Name() != "OFPBRC_BAD_STAT" {
@@ -136,7 +136,7 @@ func TestRefusedRequest(t *testing.T) {
 	if err := c.Barrier(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if m, ok := (<-said).(ofp.Error); !ok || m.Name() != "OFPBAC_BAD_OUT_GROUP" {
+	if m, ok := (<-unasked).(ofp.Error); !ok || m.Name() != "OFPBAC_BAD_OUT_GROUP" {
 		t.Errorf("the handler got %v", m)
 	}
 }

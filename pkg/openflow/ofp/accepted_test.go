@@ -39,8 +39,9 @@ func accepted() []printed {
 	insert := GroupMod{Command: GroupInsertBucket, GroupType: GroupTypeSelect, ID: 5, CommandBucket: BucketLast,
 		Buckets: []Bucket{{ID: 3, Weight: 100, Actions: []Action{Output{Port: 2}}}}}
 	failover := Bucket{ID: 1, WatchPort: 7, Actions: []Action{Output{Port: 7}}}
-	regs, err := canonical(
-		[]byte("\x80\x00\x00\x04\x00\x00\x00\x07\x80\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x03\x00\x01\x00\x04\x00\x00\x00\x05"))
+	regs, err := canonical([]byte("\x80\x00\x00\x04\x00\x00\x00\x07" +
+		"\x80\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x03" +
+		"\x00\x01\x00\x04\x00\x00\x00\x05"))
 	if err != nil {
 		panic(err)
 	}
@@ -92,7 +93,8 @@ func accepted() []printed {
 			text("reason=eviction table_id=3 cookie:0x8 duration5s idle5 hard6 pkts3 bytes4")},
 		{"group added", GroupMod{Command: GroupAddOrModify, GroupType: GroupTypeSelect, ID: 5,
 			Selection: Selection{Method: "dp_hash", Param: 1}, Buckets: insert.Buckets},
-			text("ADD_OR_MOD group_id=5,type=select,selection_method=dp_hash,selection_method_param=1,bucket=bucket_id:3,weight:100,actions=output:2")},
+			text("ADD_OR_MOD group_id=5,type=select,selection_method=dp_hash,selection_method_param=1," +
+				"bucket=bucket_id:3,weight:100,actions=output:2")},
 		{"group fails over", GroupMod{Command: GroupAdd, GroupType: GroupTypeFastFailover, ID: 6,
 			Buckets: []Bucket{failover}}, text("type=ff,bucket=bucket_id:1,watch_port:7,actions=output:7")},
 		{"bucket inserted", insert,
@@ -170,7 +172,8 @@ func accepted() []printed {
 				Data: packet}}, text("table_id=3 cookie=0x9 total_len=60 reg0=0x5,metadata=0x3,in_port=7 (via action)")},
 		{"Nicira's flow removed", NXFlowRemoved{Cookie: 9, Priority: 7, Reason: RemovedDelete, Table: 4, DurationSec: 5,
 			IdleTimeout: 6, Match: regs, Packets: 7, Bytes: 8},
-			text("priority=7,reg0=0x5,metadata=0x3,in_port=7 reason=delete table_id=4 cookie:0x9 duration5s idle6 pkts7 bytes8")},
+			text("priority=7,reg0=0x5,metadata=0x3,in_port=7 reason=delete table_id=4 cookie:0x9 " +
+				"duration5s idle6 pkts7 bytes8")},
 
 		{"desc request", DescRequest{}, nil},
 		{"desc reply", DescReply{"maker", "hard", "soft", "none", "bridge"},
@@ -204,13 +207,15 @@ func accepted() []printed {
 		{"group stats reported",
 			GroupStatsReply{Groups: []GroupStats{{ID: 5, RefCount: 6, Packets: 7, Bytes: 8, DurationSec: 9,
 				Buckets: []BucketStats{{1, 2}, {3, 4}}}}},
-			text("group_id=5,duration=9s,ref_count=6,packet_count=7,byte_count=8,bucket0:packet_count=1,byte_count=2,bucket1:packet_count=3,byte_count=4")},
+			text("group_id=5,duration=9s,ref_count=6,packet_count=7,byte_count=8," +
+				"bucket0:packet_count=1,byte_count=2,bucket1:packet_count=3,byte_count=4")},
 		{"group asked", GroupDescRequest{5}, text("group_id=5")},
 		{"group reported",
 			GroupDescReply{Groups: []GroupDesc{{ID: 5, GroupType: GroupTypeSelect,
 				Selection: Selection{"hash", 0, []Field{IPv4Dst, IPv4Src}, []Value{{Lo: 0xffffff00}, {Lo: 0xffffffff}}},
 				Buckets:   insert.Buckets}}},
-			text("group_id=5,type=select,selection_method=hash,fields(ip_src,ip_dst=255.255.255.0),bucket=bucket_id:3,weight:100,actions=output:2")},
+			text("group_id=5,type=select,selection_method=hash,fields(ip_src,ip_dst=255.255.255.0)," +
+				"bucket=bucket_id:3,weight:100,actions=output:2")},
 		{"group features asked", GroupFeaturesRequest{}, nil},
 		{"group features reported", GroupFeaturesReply{1 << GroupTypeFastFailover, GroupSelectWeight | GroupChaining,
 			[4]uint32{3: 9}, [4]uint32{3: 1}},

@@ -109,7 +109,8 @@ func (k *facts) vlan(a Action) error {
 		k.vlans = [2]bool{true, k.vlans[0]}
 		return nil
 	}
-	if err := k.unless(k.vlans[0], "pop_vlan only has a meaning together with dl_vlan or vlan_vid, or after push_vlan"); err != nil {
+	err := k.unless(k.vlans[0], "pop_vlan only has a meaning together with dl_vlan or vlan_vid, or after push_vlan")
+	if err != nil {
 		return err
 	}
 	k.vlans = [2]bool{k.vlans[1], false}

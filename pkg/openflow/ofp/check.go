@@ -183,7 +183,8 @@ func (m *SetAsync) check(e *encoder) {
 	}
 }
 
-const monitorFlags = MonitorInitial | MonitorAdd | MonitorRemoved | MonitorModify | MonitorActions | MonitorNoAbbr | MonitorOnlyOwn
+const monitorFlags = MonitorInitial | MonitorAdd | MonitorRemoved | MonitorModify | MonitorActions | MonitorNoAbbr |
+	MonitorOnlyOwn
 
 func (m *FlowMonitorRequest) check(e *encoder) {
 	switch {

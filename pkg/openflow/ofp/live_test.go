@@ -72,8 +72,8 @@ func startSwitch(t *testing.T) (dir string, vsctl func(args ...string)) {
 type peer struct {
 	t *testing.T
 	net.Conn
-	xid  uint32
-	said []Message // what the switch said unasked
+	xid     uint32
+	unasked []Message // messages that the switch has sent unasked
 }
 
 func connect(t *testing.T, dir string) *peer {
@@ -151,7 +151,7 @@ func (p *peer) ask(m Message) Message {
 	for {
 		got, answer := p.receive()
 		if got != xid {
-			p.said = append(p.said, answer)
+			p.unasked = append(p.unasked, answer)
 			continue
 		}
 		parts = append(parts, answer)
@@ -188,23 +188,23 @@ func (p *peer) refused(m Message) (refusal Error, ok bool) {
 				p.t.Errorf("%T is answered with %T", m, answer)
 			}
 		default:
-			p.said = append(p.said, answer)
+			p.unasked = append(p.unasked, answer)
 		}
 	}
 }
 
-// hear waits until the switch sends a message of type M.
-func hear[M Message](p *peer) M {
+// await waits until the switch sends a message of type M.
+func await[M Message](p *peer) M {
 	p.t.Helper()
 	for {
-		for i, m := range p.said {
+		for i, m := range p.unasked {
 			if found, ok := m.(M); ok {
-				p.said = append(p.said[:i], p.said[i+1:]...)
+				p.unasked = append(p.unasked[:i], p.unasked[i+1:]...)
 				return found
 			}
 		}
 		_, m := p.receive()
-		p.said = append(p.said, m)
+		p.unasked = append(p.unasked, m)
 	}
 }
 
@@ -371,29 +371,30 @@ func TestSwitch(t *testing.T) {
 		p.t = t
 		other := connect(t, dir)
 		other.do(MeterMod{MeterAdd, MeterKbps, 9, drop})
-		if m := hear[RequestForward](p); !reflect.DeepEqual(m.Request, MeterMod{MeterAdd, MeterKbps, 9, drop}) {
+		if m := await[RequestForward](p); !reflect.DeepEqual(m.Request, MeterMod{MeterAdd, MeterKbps, 9, drop}) {
 			t.Errorf("what was forwarded is %+v", m)
 		}
 		other.do(GroupMod{Command: GroupAdd, GroupType: GroupTypeAll, ID: 8})
-		if m, ok := hear[RequestForward](p).Request.(GroupMod); !ok || m.Command != GroupAdd {
+		if m, ok := await[RequestForward](p).Request.(GroupMod); !ok || m.Command != GroupAdd {
 			t.Errorf("what was forwarded is %+v", m)
 		}
 		other.do(GroupMod{Command: GroupInsertBucket, ID: 8, CommandBucket: BucketFirst,
 			Buckets: []Bucket{{ID: 8, Actions: []Action{Output{Port: 2}}}}})
-		if m, ok := hear[RequestForward](p).Request.(GroupMod); !ok || m.CommandBucket != BucketFirst || len(m.Buckets) != 1 {
+		if m, ok := await[RequestForward](p).Request.(GroupMod); !ok || m.CommandBucket != BucketFirst ||
+			len(m.Buckets) != 1 {
 			t.Errorf("what was forwarded is %+v", m)
 		}
 		other.do(FlowMod{Table: 2, Priority: 9, Match: match})
-		if m := hear[FlowMonitorReply](p); len(m.Updates) != 1 || m.Updates[0].Event != UpdateAdded ||
+		if m := await[FlowMonitorReply](p); len(m.Updates) != 1 || m.Updates[0].Event != UpdateAdded ||
 			m.Updates[0].Priority != 9 {
 			t.Errorf("the flow is reported as %+v", m)
 		}
 		other.do(FlowMod{Table: 1, Command: FlowDelete})
-		if m := hear[FlowRemoved](p); m.Reason != RemovedDelete || m.Cookie != 7 {
+		if m := await[FlowRemoved](p); m.Reason != RemovedDelete || m.Cookie != 7 {
 			t.Errorf("the removal is reported as %+v", m)
 		}
 		vsctl("add-port", "br0", "p3", "--", "set", "interface", "p3", "type=dummy", "ofport_request=3")
-		if m := hear[PortStatus](p); m.Reason != PortAdded || m.Port.Name != "p3" {
+		if m := await[PortStatus](p); m.Reason != PortAdded || m.Port.Name != "p3" {
 			t.Errorf("the port is reported as %+v", m)
 		}
 		ports := answer[PortDescReply](p, PortDescRequest{3}).Ports
@@ -401,8 +402,8 @@ func TestSwitch(t *testing.T) {
 			t.Fatalf("ports are %+v", ports)
 		}
 		p.do(PortMod{Port: 3, MAC: ports[0].MAC, Config: PortConfigNoFwd, Mask: PortConfigNoFwd})
-		for m := hear[PortStatus](p); m.Reason != PortModified ||
-			m.Port.Config&PortConfigNoFwd == 0; m = hear[PortStatus](p) {
+		for m := await[PortStatus](p); m.Reason != PortModified ||
+			m.Port.Config&PortConfigNoFwd == 0; m = await[PortStatus](p) {
 			if m.Port.Number != 3 {
 				t.Errorf("the port is reported as %+v", m)
 			}
@@ -417,7 +418,7 @@ func TestSwitch(t *testing.T) {
 		if m := answer[RoleReply](other, RoleRequest{Role: RolePrimary, GenerationID: 2}); m.GenerationID != 2 {
 			t.Errorf("the other's role is %+v", m)
 		}
-		if m := hear[RoleStatus](p); m.Role != RoleSecond || m.Reason != RoleStatusPrimaryRequest {
+		if m := await[RoleStatus](p); m.Role != RoleSecond || m.Reason != RoleStatusPrimaryRequest {
 			t.Errorf("the role is reported as %+v", m)
 		}
 		answer[RoleReply](p, RoleRequest{Role: RoleEqual})
@@ -433,7 +434,7 @@ func TestSwitch(t *testing.T) {
 			Actions: []Action{Controller{MaxLen: 0xffff, ID: 7, Reason: ReasonAction, Userdata: "why", Pause: true}}}
 		p.do(SetPacketInFormat{PacketInNXM2})
 		p.do(out)
-		in := hear[PacketIn2](p)
+		in := await[PacketIn2](p)
 		if string(in.Userdata) != "why" || !bytes.Equal(in.Data, packet) || in.InPort() != 1 || len(in.Continuation) == 0 {
 			t.Errorf("packet is %+v", in)
 		}
@@ -442,7 +443,7 @@ func TestSwitch(t *testing.T) {
 		out.Actions = []Action{Controller{MaxLen: 0xffff, ID: 7, Reason: ReasonAction}}
 		p.do(SetPacketInFormat{PacketInStandard})
 		p.do(out)
-		if m := hear[PacketIn](p); !bytes.Equal(m.Data, packet) || m.InPort() != 1 {
+		if m := await[PacketIn](p); !bytes.Equal(m.Data, packet) || m.InPort() != 1 {
 			t.Errorf("packet is %+v", m)
 		}
 	})
@@ -460,13 +461,15 @@ func TestSwitch(t *testing.T) {
 			{0, []Message{PortMod{Port: 3, MAC: mac, Mask: PortConfigNoFwd}}}, // which the switch cannot change atomically
 		} {
 			id := uint32(i + 1)
-			if m := answer[BundleControl](p, BundleControl{ID: id, Ctrl: BundleOpenRequest, Flags: bundle.flags}); m.Ctrl != BundleOpenReply {
+			open := BundleControl{ID: id, Ctrl: BundleOpenRequest, Flags: bundle.flags}
+			if m := answer[BundleControl](p, open); m.Ctrl != BundleOpenReply {
 				t.Errorf("open is answered with %+v", m)
 			}
 			for _, m := range bundle.messages {
 				p.do(BundleAdd{ID: id, Flags: bundle.flags, Message: m})
 			}
-			if m := answer[BundleControl](p, BundleControl{ID: id, Ctrl: BundleCommitRequest, Flags: bundle.flags}); m.Ctrl != BundleCommitReply {
+			commit := BundleControl{ID: id, Ctrl: BundleCommitRequest, Flags: bundle.flags}
+			if m := answer[BundleControl](p, commit); m.Ctrl != BundleCommitReply {
 				t.Errorf("commit is answered with %+v", m)
 			}
 		}

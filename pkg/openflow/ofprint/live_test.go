@@ -24,9 +24,11 @@ func TestLive(t *testing.T) {
 	}
 	socket := filepath.Join(o.RunDir(), "br0.mgmt")
 	for _, args := range [][]string{
-		{"add-flow", "table=0,priority=9,tcp,tp_dst=80,cookie=7,idle_timeout=60,send_flow_rem,actions=ct(commit,nat(src=1.2.3.4)),output:1"},
+		{"add-flow", "table=0,priority=9,tcp,tp_dst=80,cookie=7,idle_timeout=60,send_flow_rem," +
+			"actions=ct(commit,nat(src=1.2.3.4)),output:1"},
 		{"add-flow", "table=3,actions=drop"},
-		{"add-group", "group_id=5,type=select,selection_method=hash,fields(ip_src,ip_dst=255.255.0.0),bucket=weight:3,actions=output:1,bucket=actions=output:2"},
+		{"add-group", "group_id=5,type=select,selection_method=hash,fields(ip_src,ip_dst=255.255.0.0)," +
+			"bucket=weight:3,actions=output:1,bucket=actions=output:2"},
 		{"add-meter", "meter=7,kbps,burst,band=type=drop,rate=100,burst_size=20"},
 		{"add-tlv-map", "{class=0xffff,type=0x1,len=4}->tun_metadata3"},
 	} {

@@ -95,7 +95,10 @@ func TestWalk(t *testing.T) {
 func TestARP(t *testing.T) {
 	me, you := ofp.MAC{2, 0, 0, 0, 0, 1}, ofp.MAC{2, 0, 0, 0, 0, 2}
 	s := switchOf(t, nil,
-		"table=0,arp,arp_op=1,arp_tpa=10.0.0.2,actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:2->arp_op,move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:02:00:00:00:00:02->arp_sha,move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],set_field:10.0.0.2->arp_spa,in_port")
+		"table=0,arp,arp_op=1,arp_tpa=10.0.0.2,actions="+
+			"move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:2->arp_op,"+
+			"move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],set_field:02:00:00:00:00:02->arp_sha,"+
+			"move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],set_field:10.0.0.2->arp_spa,in_port")
 	r := s.Send(Packet{InPort: 3, EthSrc: me,
 		ARP: &ARP{Op: 1, SHA: me, SPA: netip.MustParseAddr("10.0.0.1"), TPA: netip.MustParseAddr("10.0.0.2")}})
 	want := ARP{Op: 2, SHA: you, THA: me, SPA: netip.MustParseAddr("10.0.0.2"), TPA: netip.MustParseAddr("10.0.0.1")}
@@ -173,7 +176,8 @@ func TestConntrackV6(t *testing.T) {
 func TestConntrack(t *testing.T) {
 	s := switchOf(t, nil,
 		"table=0,ip,actions=ct(zone=1,nat,table=1)",
-		"table=1,priority=2,tcp,ct_state=+new+trk,nw_dst=10.0.0.9,actions=set_field:5->reg1,ct(commit,zone=1,nat(dst=10.0.0.2:8080),exec(move:NXM_NX_REG1[0..7]->NXM_NX_CT_MARK[0..7]),table=2)",
+		"table=1,priority=2,tcp,ct_state=+new+trk,nw_dst=10.0.0.9,actions=set_field:5->reg1,"+
+			"ct(commit,zone=1,nat(dst=10.0.0.2:8080),exec(move:NXM_NX_REG1[0..7]->NXM_NX_CT_MARK[0..7]),table=2)",
 		"table=1,priority=1,ip,actions=goto_table:2",
 		"table=2,priority=2,ct_state=-rpl+trk,ct_mark=5,tcp,actions=ct(commit,zone=2,nat(src=10.0.0.3),table=3)",
 		"table=2,priority=1,ct_state=+rpl+est+trk,ct_mark=5,ct_nw_dst=10.0.0.9,ip,actions=output:1",

@@ -186,8 +186,8 @@ func sockets(dir string) ([]string, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf(
-			"no ovs-vswitchd.pid and no ovs-vswitchd.*.ctl in %s: ovs-vswitchd is not running, or its run directory is another", dir)
+		return nil, fmt.Errorf("no ovs-vswitchd.pid and no ovs-vswitchd.*.ctl in %s: "+
+			"ovs-vswitchd is not running, or its run directory is another", dir)
 	}
 	return found, nil
 }

@@ -86,7 +86,7 @@ func TestRealSwitch(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNotRunning(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := Client{RunDir: dir}

@@ -204,9 +204,9 @@ func TestCyclonus(t *testing.T) {
 			}
 			engine := tables.Decide(derive.ObjectOf(pod), d, policy.Connection(c)).Allowed
 			plain := w.Allows(pod, d == policy.Egress, c)
-			if says := cyclonus(second, w.Cluster, d == policy.Egress, c); says != plain || says != engine {
+			if allowed := cyclonus(second, w.Cluster, d == policy.Egress, c); allowed != plain || allowed != engine {
 				t.Fatalf("seed %d, step %d, %s of Pod %s, %+v: allowed by cyclonus %v, by the plain evaluator %v, by the engine %v",
-					*seed, step, d, derive.ObjectOf(pod), c, says, plain, engine)
+					*seed, step, d, derive.ObjectOf(pod), c, allowed, plain, engine)
 			}
 			if asked++; !plain {
 				denied++

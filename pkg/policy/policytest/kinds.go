@@ -436,8 +436,8 @@ func (a asked) antreaPorts(r *crdv1beta1.Rule) bool {
 				return true
 			}
 		case p.IGMP != nil && a.conn.Protocol == "IGMP":
-			untold := a.conn.Port == Untold && r.Action != allow && r.Action != pass
-			if (p.IGMP.IGMPType == nil || *p.IGMP.IGMPType == int32(a.conn.Port) || untold) &&
+			anyType := a.conn.Port == Untold && r.Action != allow && r.Action != pass
+			if (p.IGMP.IGMPType == nil || *p.IGMP.IGMPType == int32(a.conn.Port) || anyType) &&
 				(p.IGMP.GroupAddress == "" || p.IGMP.GroupAddress == a.conn.To.String()) {
 				return true
 			}

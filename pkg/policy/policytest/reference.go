@@ -170,10 +170,10 @@ func (c Cluster) nodeOf(a netip.Addr) (node string) {
 // Called returns the number of a Pod's port by its name. Containers come first, then init containers that run together
 // with them.
 func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) {
-	beside := slices.DeleteFunc(slices.Clone(p.Spec.InitContainers), func(c corev1.Container) bool {
+	sidecars := slices.DeleteFunc(slices.Clone(p.Spec.InitContainers), func(c corev1.Container) bool {
 		return c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways
 	})
-	for _, c := range append(slices.Clone(p.Spec.Containers), beside...) {
+	for _, c := range append(slices.Clone(p.Spec.Containers), sidecars...) {
 		for _, port := range c.Ports {
 			if port.Name == name && port.Protocol == protocol {
 				return port.ContainerPort, true

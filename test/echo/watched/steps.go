@@ -50,16 +50,16 @@ func (s Steps) of(r Request) (Step, Limits) {
 func (s Steps) Judge(requests []Request) (wrong []string) {
 	for _, r := range requests {
 		step, limits := s.of(r)
-		say := func(format string, args ...any) {
+		report := func(format string, args ...any) {
 			wrong = append(wrong, fmt.Sprintf("request at %s, %.1f s after the beginning of %s, ", r.Start.Format(clock),
 				r.Start.Sub(step.Start).Seconds(), step.Name)+
 				fmt.Sprintf(format, args...))
 		}
 		switch {
 		case r.Failed != "" && !limits.Lose:
-			say("failed after %s: %s; want none lost", r.Took, r.Failed)
+			report("failed after %s: %s; want none lost", r.Took, r.Failed)
 		case r.Took > limits.Took:
-			say("took %s, want at most %s", r.Took, limits.Took)
+			report("took %s, want at most %s", r.Took, limits.Took)
 		}
 	}
 	return wrong

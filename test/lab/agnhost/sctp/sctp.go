@@ -70,7 +70,7 @@ func seal(packet []byte, from, to uint16) {
 	binary.LittleEndian.PutUint32(packet[8:], crc32.Checksum(packet, castagnoli))
 }
 
-// valid says whether the checksum of a packet is right.
+// valid reports whether the checksum of a packet is right.
 func valid(packet []byte) bool {
 	if len(packet) <= headerSize {
 		return false
