@@ -328,7 +328,7 @@ func (p *policed) next() (q question, ok bool) {
 		c.Protocol, c.Port = policy.ProtocolICMP, policytest.Pick(p.Walk, echo<<8, echo<<8+1)
 	case 3:
 		if c.From.Is4() {
-			c.Protocol, c.Port = policy.ProtocolIGMP, policytest.Untold
+			c.Protocol, c.Port = policy.ProtocolIGMP, policytest.UnknownType
 		}
 	case 4, 5, 6:
 		if f := p.frontend(c.From); f.Service != "" && p.has(c.From) {

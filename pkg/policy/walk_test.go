@@ -205,7 +205,7 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 			c.Protocol, c.Port, c.SourcePort = ProtocolICMP, policytest.Pick[uint16](w.Walk, 0, 8<<8, 8<<8+1, 3<<8, 128<<8,
 				128<<8+1), 0
 		case 1:
-			c.Protocol, c.Port, c.SourcePort = ProtocolIGMP, policytest.Untold, 0
+			c.Protocol, c.Port, c.SourcePort = ProtocolIGMP, policytest.UnknownType, 0
 		}
 		d := policytest.Pick(w.Walk, Ingress, Egress)
 		if d == Egress {

@@ -436,7 +436,7 @@ func (a asked) antreaPorts(r *crdv1beta1.Rule) bool {
 				return true
 			}
 		case p.IGMP != nil && a.conn.Protocol == "IGMP":
-			anyType := a.conn.Port == Untold && r.Action != allow && r.Action != pass
+			anyType := a.conn.Port == UnknownType && r.Action != allow && r.Action != pass
 			if (p.IGMP.IGMPType == nil || *p.IGMP.IGMPType == int32(a.conn.Port) || anyType) &&
 				(p.IGMP.GroupAddress == "" || p.IGMP.GroupAddress == a.conn.To.String()) {
 				return true

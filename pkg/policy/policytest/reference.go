@@ -35,7 +35,7 @@ type Connection struct {
 	// Networks are VirtualNetworks. This package makes no connection in one.
 	Networks [2]derive.Object
 	Protocol corev1.Protocol
-	Port     uint16 // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type, or Untold
+	Port     uint16 // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type, or UnknownType
 	// SourcePort is the client's.
 	SourcePort uint16
 	// Service is what the connection was made to, if anything but its endpoint.
@@ -47,9 +47,9 @@ type Connection struct {
 	ClusterSet uint32
 }
 
-// Untold is the type of IGMP messages on a switch that cannot distinguish types. There a rule about one type denies all
+// UnknownType is the type of IGMP messages on a switch that cannot distinguish types. There a rule about one type denies all
 // of them, and allows no packet.
-const Untold uint16 = 0xffff
+const UnknownType uint16 = 0xffff
 
 // selects is metav1.LabelSelector: all requirements hold.
 func selects(s metav1.LabelSelector, set map[string]string) bool {
