@@ -23,7 +23,14 @@ func output(t *testing.T, tty bool, script string) (string, int) {
 }
 
 // noise is what a build that downloads and compiles prints.
-const noise = `noise() { for m in a b c; do echo "go: downloading example.com/$m v1.0.0" >&2; done; echo example.com/a/pkg >&2; echo fmt >&2; sleep 1; }; `
+const noise = `
+noise() {
+	for m in a b c; do echo "go: downloading example.com/$m v1.0.0" >&2; done
+	echo example.com/a/pkg >&2
+	echo fmt >&2
+	sleep 1
+}
+`
 
 func TestStage(t *testing.T) {
 	const counts = `compiling things: modules downloaded 3, packages compiled 2`
@@ -47,8 +54,14 @@ func TestStage(t *testing.T) {
 		}
 	})
 	t.Run("failure", func(t *testing.T) {
-		out, status := output(t, false,
-			`broken() { echo "go: downloading example.com/a v1.0.0"; echo "x.go:7: undefined: y"; return 3; }; stage "compiling things" broken; echo next`)
+		out, status := output(t, false, `
+broken() {
+	echo "go: downloading example.com/a v1.0.0"
+	echo "x.go:7: undefined: y"
+	return 3
+}
+stage "compiling things" broken
+echo next`)
 		if status != 3 || strings.Contains(out, "next") {
 			t.Errorf("status %d, want the command's 3, and nothing after it: %q", status, out)
 		}

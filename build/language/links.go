@@ -39,7 +39,7 @@ func (p *pages) check(path string, text []byte) (faults []fault, err error) {
 	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	page := strings.HasSuffix(path, ".md")
 	if page && path != "NEWS.md" && !generated.Match(text) && len(lines) > maxLines {
-		faults = append(faults, fault{line: maxLines + 1, kind: length,
+		faults = append(faults, fault{line: maxLines + 1,
 			text: fmt.Sprintf("%d lines, at most %d: split the page", len(lines), maxLines)})
 	}
 	inCode := false
@@ -62,7 +62,7 @@ func (p *pages) check(path string, text []byte) (faults []fault, err error) {
 				return nil, err
 			}
 			if bad != "" {
-				faults = append(faults, fault{line: i + 1, kind: links, text: bad})
+				faults = append(faults, fault{i + 1, bad})
 			}
 		}
 	}

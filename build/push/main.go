@@ -60,7 +60,8 @@ func push(ctx context.Context, out io.Writer, from, registry, tag string, insecu
 		if err != nil {
 			return fmt.Errorf("read image %s: %w", image, err)
 		}
-		if err := remote.Write(to, img, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
+		keys := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+		if err := remote.Write(to, img, remote.WithContext(ctx), keys); err != nil {
 			return fmt.Errorf("push %s: %w", to, err)
 		}
 		fmt.Fprintf(out, "%s@%s\n", to, digest)

@@ -122,7 +122,8 @@ func identity() (string, error) {
 
 // start runs a manager until ctx ends.
 func start(ctx context.Context, mgr ctrl.Manager, role, namespace string) error {
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping))
+	if err != nil {
 		return err
 	}
 	slog.Info("starting", "version", version.String(), "role", role, "namespace", namespace)

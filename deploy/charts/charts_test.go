@@ -439,11 +439,12 @@ func TestApply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "antrea-multicluster"}}); err != nil {
+	leader := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "antrea-multicluster"}}
+	if err := c.Create(t.Context(), leader); err != nil {
 		t.Fatal(err)
 	}
-	var said strings.Builder
-	cluster := setup.Cluster{Client: c, Out: &said}
+	var reported strings.Builder
+	cluster := setup.Cluster{Client: c, Out: &reported}
 	for _, release := range []struct {
 		chart, namespace, role string
 	}{{Agent, "kube-system", ""}, {Multicluster, "antrea-multicluster", "leader"},
@@ -455,7 +456,7 @@ func TestApply(t *testing.T) {
 		definitions, manifest := rendered(t, release.chart, release.namespace, values)
 		for _, text := range []string{definitions, manifest} {
 			if err := cluster.Deploy(t.Context(), to, text, release.namespace); err != nil {
-				t.Fatalf("%s in %s: %v\n%s", release.chart, release.namespace, err, said.String())
+				t.Fatalf("%s in %s: %v\n%s", release.chart, release.namespace, err, reported.String())
 			}
 		}
 		if n, pods := strings.Count(manifest, "\n        - name: registry\n"),
@@ -465,8 +466,8 @@ func TestApply(t *testing.T) {
 	}
 	for _, want := range []string{"DaemonSet/tombolo-agent created", "Tier/baseline created",
 		"ValidatingAdmissionPolicy/tombolo-policies created", "FlowSchema/antrea-multicluster-antrea-mc-members created"} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("%q is not in\n%s", want, said.String())
+		if !strings.Contains(reported.String(), want) {
+			t.Errorf("%q is not in\n%s", want, reported.String())
 		}
 	}
 

@@ -80,7 +80,8 @@ func TestUpgradeCommands(t *testing.T) {
 	}
 	manifest := deploy.WithImages(manifests(t, "agent/tombolo.yml"), "", "next")
 	run(manifest, "apply", "-l", "component=tombolo-ovs", "-f", "-")
-	if have, want := images(), "tombolo-agent tombolo/tombolo-agent:dev\ntombolo-ovs tombolo/tombolo-ovs:next\n"; have != want {
+	want := "tombolo-agent tombolo/tombolo-agent:dev\ntombolo-ovs tombolo/tombolo-ovs:next\n"
+	if have := images(); have != want {
 		t.Errorf("the switch alone:\n%swant\n%s", have, want)
 	}
 	controller := func() string {
@@ -91,7 +92,8 @@ func TestUpgradeCommands(t *testing.T) {
 	if have := controller(); !strings.HasSuffix(have, ":dev") {
 		t.Errorf("the controller has %s before the agents are replaced", have)
 	}
-	if have, want := images(), "tombolo-agent tombolo/tombolo-agent:next\ntombolo-ovs tombolo/tombolo-ovs:next\n"; have != want {
+	want = "tombolo-agent tombolo/tombolo-agent:next\ntombolo-ovs tombolo/tombolo-ovs:next\n"
+	if have := images(); have != want {
 		t.Errorf("agents:\n%swant\n%s", have, want)
 	}
 	run(manifest, "apply", "-f", "-")
@@ -133,7 +135,8 @@ func TestUninstallCommands(t *testing.T) {
 	}
 	left := func() string {
 		return run("", "get",
-			"crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema", "-o", "name") +
+			"crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,"+
+				"validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema", "-o", "name") +
 			run("", "get", "deployment,service,secret,configmap,role,rolebinding,serviceaccount,poddisruptionbudget", "-A", "-o",
 				"jsonpath={range .items[*]}{.metadata.namespace} {.kind} {.metadata.name}{\"\\n\"}{end}")
 	}

@@ -46,8 +46,8 @@ var (
 		net: netip.MustParsePrefix("169.254.64.1/30"), hop: netip.MustParseAddr("169.254.64.2"),
 		keyFile: "wireguard.key", key: "multicluster.trafficEncryptionMode",
 	}
-	// secondBetweenClusters is the second link between clusters. It is used while a cluster changes its key: a peer then has one
-	// session on each link.
+	// secondBetweenClusters is the second link between clusters. It is used while a cluster changes its key: a peer then
+	// has one session on each link.
 	secondBetweenClusters = insideLink{
 		at: 1, name: "antrea-mc-wg1", tap: "antrea-mc-tap1",
 		net: netip.MustParsePrefix("169.254.64.9/30"), hop: netip.MustParseAddr("169.254.64.10"),
@@ -276,7 +276,8 @@ func newEncryptions(o Options) []*encryption {
 	nodes, clusters := c.EncryptsNodes(), c.EncryptsPeers()
 	pair(
 		&encryption{link: betweenNodes, wanted: nodes, port: c.WireGuard.Port, what: "other Nodes"},
-		&encryption{link: secondBetweenNodes, wanted: nodes, port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"},
+		&encryption{link: secondBetweenNodes, wanted: nodes, port: c.NextNodeWireGuardPort(),
+			what: "Nodes that change their keys"},
 	)
 	if c.MulticlusterGateway() {
 		port, next := c.Multicluster.WireGuard.Port, c.NextWireGuardPort()

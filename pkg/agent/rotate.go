@@ -51,8 +51,8 @@ type sessions struct {
 // changes reports whether the partner changes its key.
 func (p partner) changes() bool { return p.Way.Next != publickey.Key{} }
 
-// secondKey returns the key with which a partner has a session through the second device. It returns false if the partner
-// needs no such session.
+// secondKey returns the key with which a partner has a session through the second device. It returns false if the
+// partner needs no such session.
 func (s sessions) secondKey(p partner) (publickey.Key, bool) {
 	switch {
 	case p.Way.NextPort == 0 || !p.changes() && !s.Changing && !s.Remains:
@@ -225,9 +225,9 @@ func (r *rotation) meet(now time.Time) (anyone bool) {
 	return anyone
 }
 
-// observe takes over the state of a device. If rekeyed is set, handshakes before the start of this process do not count,
-// since they may have used another key. A device that does not answer has no sessions at the moment. If it has the same
-// key later, its earlier handshakes count. The next ones may come two minutes later.
+// observe takes over the state of a device. If rekeyed is set, handshakes before the start of this process do not
+// count, since they may have used another key. A device that does not answer has no sessions at the moment. If it has
+// the same key later, its earlier handshakes count. The next ones may come two minutes later.
 func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, rekeyed bool) {
 	begun := now
 	if !d.looked {

@@ -64,11 +64,14 @@ func FuzzExternalIDs(f *testing.F) {
 func FuzzNetConf(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo"}`))
 	f.Add([]byte(
-		`{"cniVersion":"0.3.0","name":"n","type":"tombolo","mtu":1400,"dns":{"nameservers":["10.96.0.10"]},"runtimeConfig":{"dns":{"servers":[]}}}`))
+		`{"cniVersion":"0.3.0","name":"n","type":"tombolo","mtu":1400,"dns":{"nameservers":["10.96.0.10"]},
+			"runtimeConfig":{"dns":{"servers":[]}}}`))
 	f.Add([]byte(
-		`{"cniVersion":"1.0.0","name":"n","ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24"}]]},"prevResult":{"ips":[{"address":"10.0.0.2/24"}]}}`))
+		`{"cniVersion":"1.0.0","name":"n","ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24"}]]},
+			"prevResult":{"ips":[{"address":"10.0.0.2/24"}]}}`))
 	f.Add([]byte(
-		`{"cniVersion":"0.4.0","name":"n","prevResult":{"cniVersion":"0.4.0","interfaces":[{"name":"eth0"}],"ips":[{"version":"4","address":"10.0.0.2/24","interface":9}]}}`))
+		`{"cniVersion":"0.4.0","name":"n","prevResult":{"cniVersion":"0.4.0","interfaces":[{"name":"eth0"}],
+			"ips":[{"version":"4","address":"10.0.0.2/24","interface":9}]}}`))
 	f.Add(
 		[]byte(`{"cniVersion":"1.1.0","name":"n","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"},null]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -122,7 +125,8 @@ func FuzzRequests(f *testing.F) {
 		f.Add(uint8(i), body(wire.Request{},
 			`{"cniVersion":"1.1.0","name":"n","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.10.1.2/24"}]}}`))
 		f.Add(uint8(i), []byte(
-			`{"config":{"cniVersion":"0.3.1","name":"n","mtu":577,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}}`))
+			`{"config":{"cniVersion":"0.3.1","name":"n","mtu":577,
+				"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}}`))
 	}
 	long := full
 	long.IfName, long.Args = "an-interface-with-a-long-name", "K8S_POD_NAMESPACE=a/b;K8S_POD_NAME=../x/y;;=;K8S_POD_NAME"

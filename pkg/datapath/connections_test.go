@@ -54,22 +54,29 @@ func TestLookBetweenPasses(t *testing.T) {
 }
 
 func TestTrackedServiceConnection(t *testing.T) {
-	dump := `udp,orig=(src=10.11.1.2,dst=10.97.0.12,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=65520,mark=19
-udp,orig=(src=10.11.1.2,dst=10.97.0.13,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=65520
-udp,orig=(src=10.11.1.2,dst=10.97.0.14,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=6552
-udp,orig=(src=10.11.1.2,dst=10.97.0.15,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),mark=65520
-udp,orig=(src=10.11.1.2,dst=10.11.1.9,sport=40000,dport=53),reply=(src=10.11.1.9,dst=10.11.1.2,sport=53,dport=40000),zone=65520,mark=3
-tcp,orig=(src=10.11.1.2,dst=10.97.0.12,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=65520,mark=19,protoinfo=(state=ESTABLISHED)
-udp,orig=(src=10.11.1.2,dst=,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=99999),zone=65520
-udp,orig=(
-`
+	const (
+		client = "orig=(src=10.11.1.2,"
+		ports  = "sport=40000,dport=53)"
+		reply  = ",reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000)"
+	)
+	lines := []string{
+		"udp," + client + "dst=10.97.0.12," + ports + reply + ",zone=65520,mark=19",
+		"udp," + client + "dst=10.97.0.13," + ports + reply + ",zone=65520",
+		"udp," + client + "dst=10.97.0.14," + ports + reply + ",zone=6552",
+		"udp," + client + "dst=10.97.0.15," + ports + reply + ",mark=65520",
+		"udp," + client + "dst=10.11.1.9," + ports +
+			",reply=(src=10.11.1.9,dst=10.11.1.2,sport=53,dport=40000),zone=65520,mark=3",
+		"tcp," + client + "dst=10.97.0.12," + ports + reply + ",zone=65520,mark=19,protoinfo=(state=ESTABLISHED)",
+		"udp," + client + "dst=," + ports + ",reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=99999),zone=65520",
+		"udp,orig=(",
+	}
 	want := map[ServiceConnection]bool{
 		{netip.MustParseAddrPort("10.97.0.12:53"), netip.MustParseAddrPort("10.11.1.3:5353")}: true,
 		{netip.MustParseAddrPort("10.97.0.13:53"), netip.MustParseAddrPort("10.11.1.3:5353")}: true,
 	}
 	got := map[ServiceConnection]bool{}
-	for line := range strings.Lines(dump) {
-		if c, ok := TrackedServiceConnection(line); ok {
+	for _, line := range lines {
+		if c, ok := TrackedServiceConnection(line + "\n"); ok {
 			got[c] = true
 		}
 	}

@@ -104,24 +104,40 @@ func Markdown() string {
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
 	}
+	b.WriteString("\n## What is admitted\n\n| a packet from | needs | and reaches |\n|---|---|---|\n")
+	for _, row := range admitted {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.from, row.needs, row.reaches)
+	}
 	b.WriteString(admission)
 	return b.String()
 }
 
-// admission describes which packets table Classify lets in, and where they may go.
+// admitted describes which packets table Classify lets in, and where they may go.
+var admitted = []struct{ from, needs, reaches string }{
+	{"a Pod", "its own MAC and one of its addresses, also inside ARP",
+		"everything but the tunnel ports of Nodes and of other clusters' gateways"},
+	{"the host", "nothing: it forwards for others", "Pods, Services, other clusters' Services"},
+	{"another Node, by the tunnel",
+		"outer source: an address of that Node; outer destination: this Node's; " +
+			"inner source: that Node's podCIDRs, or its own addresses",
+		"Pods, the host, and on the Gateway other clusters"},
+	{"another cluster, on the Gateway",
+		"outer source: a gateway address that the cluster has announced, or one that the ClusterSet's annotation adds; " +
+			"destination MAC for packets between clusters; " +
+			"inner source: its gateways' addresses and the ranges behind it",
+		"exported Services and their endpoints; Pods with enablePodToPodConnectivity, but not hosts; " +
+			"answers to connections that are known"},
+	{"Pods of another cluster, to Pods of other Nodes, on the Gateway, with enablePodToPodConnectivity",
+		"the same; inner source: the ranges of its Pods; " +
+			"inner destination: podCIDRs of another Node, not its host's address",
+		"these Nodes, untracked"},
+	{"the far end of a way between clusters", "destination MAC and type of probes", "that far end alone, metered"},
+	{"another cluster, on other Nodes", "outer source: this cluster's Gateway; inner source as above",
+		"Pods: the Gateway has checked the rest"},
+}
+
+// admission completes what the table of admitted packets describes.
 const admission = `
-## What is admitted
-
-| a packet from | needs | and reaches |
-|---|---|---|
-| a Pod | its own MAC and one of its addresses, also inside ARP | everything but the tunnel ports of Nodes and of other clusters' gateways |
-| the host | nothing: it forwards for others | Pods, Services, other clusters' Services |
-| another Node, by the tunnel | outer source: an address of that Node; outer destination: this Node's; inner source: that Node's podCIDRs, or its own addresses | Pods, the host, and on the Gateway other clusters |
-| another cluster, on the Gateway | outer source: a gateway address that the cluster has announced, or one that the ClusterSet's annotation adds; destination MAC for packets between clusters; inner source: its gateways' addresses and the ranges behind it | exported Services and their endpoints; Pods with enablePodToPodConnectivity, but not hosts; answers to connections that are known |
-| Pods of another cluster, to Pods of other Nodes, on the Gateway, with enablePodToPodConnectivity | the same; inner source: the ranges of its Pods; inner destination: podCIDRs of another Node, not its host's address | these Nodes, untracked |
-| the far end of a way between clusters | destination MAC and type of probes | that far end alone, metered |
-| another cluster, on other Nodes | outer source: this cluster's Gateway; inner source as above | Pods: the Gateway has checked the rest |
-
 Packets in networks of tenants have the destination MAC 02:54:4e:00:00:00 with the network's number:
 
 - From another Node or Gateway of the cluster: outer and inner source as above. They reach Pods of that network, and of
@@ -135,13 +151,16 @@ Nodes. Its Node may send from its blocks of such networks to Pods of the default
 go back, and nothing else.
 
 Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets on a Node without IPv6, packets to
-0.0.0.0/8, 127.0.0.0/8 and 224.0.0.0/3, packets to ::/127, ::ffff:0:0/96, fe80::/10, ff00::/8 and fc01::/64, packets to 169.254.0.253 outside of a connection, packets to 169.254.0.248/29 that no Service has, and packets to another Node whose TTL ends. The switch hides
-the ports of fragments; so new connections in fragments of UDP to the address of a tunnel's end are dropped
-whatever their port (on the kernel's datapath connection tracking reassembles them first). An ICMP error is taken when it is
-about a known connection and for the end that it is about, from any sender that may send to that end at all, as from any router.
+0.0.0.0/8, 127.0.0.0/8 and 224.0.0.0/3, packets to ::/127, ::ffff:0:0/96, fe80::/10, ff00::/8 and fc01::/64, packets to
+169.254.0.253 outside of a connection, packets to 169.254.0.248/29 that no Service has, and packets to another Node
+whose TTL ends. The switch hides the ports of fragments; so new connections in fragments of UDP to the address of a
+tunnel's end are dropped whatever their port (on the kernel's datapath connection tracking reassembles them first). An
+ICMP error is taken when it is about a known connection and for the end that it is about, from any sender that may send
+to that end at all, as from any router.
 
-Outer addresses are as trustworthy as the network between the Nodes: only encryption keeps out a sender that can forge them.
-Each kind of packet that goes to the agent passes a meter of ` + "`packetInRate`" + ` packets a second; what exceeds it is dropped.
+Outer addresses are as trustworthy as the network between the Nodes: only encryption keeps out a sender that can forge
+them. Each kind of packet that goes to the agent passes a meter of ` + "`packetInRate`" + ` packets a second; what
+exceeds it is dropped.
 Packets for the log of policies, and answers of DNS before, pass the share of a Pod's label set.
 `
 

@@ -62,10 +62,21 @@ func take[T metav1.Object, F, S any](to *derive.Source[derive.Object, F], o T, s
 // take the flows, and once the policy is deleted they are gone.
 func FuzzPolicies(f *testing.F) {
 	for i, text := range []string{
-		`{"podSelector":{},"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}}],"ports":[{"port":"http"},{"protocol":"UDP","port":1,"endPort":65535}]}],"policyTypes":["Egress"]}`,
-		`{"tier":"securityops","priority":5.5,"appliedTo":[{"podSelector":{"matchLabels":{"app":"server"}}}],"ingress":[{"action":"Drop","from":[{"scope":"ClusterSet","podSelector":{}}]}],"egress":[{"action":"Reject","to":[{"fqdn":"*.example.com"}],"enableLogging":true,"logLabel":"x"},{"action":"Pass","toServices":[{"name":"web","scope":"ClusterSet"}]}]}`,
-		`{"priority":1,"appliedTo":[{"namespaceSelector":{}}],"egress":[{"action":"Allow","to":[{"namespaces":{"sameLabels":["a"]}},{"group":"g"}],"protocols":[{"icmp":{"icmpType":8}},{"igmp":{"igmpType":17,"groupAddress":"224.0.0.1"}}],"ports":[{"port":80,"sourcePort":1,"sourceEndPort":9}]}]}`,
-		`{"tier":"Admin","priority":3,"subject":{"namespaces":{}},"ingress":[{"action":"Deny","from":[{"namespaces":{}}],"protocols":[{"tcp":{"destinationPort":{"range":{"start":1,"end":3}}}}]}],"egress":[{"action":"Accept","to":[{"networks":["::/0","10.0.0.0/8"]},{"domainNames":["a.example.com"]}]}]}`,
+		`{"podSelector":{},"policyTypes":["Egress"],
+			"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}}],
+				"ports":[{"port":"http"},{"protocol":"UDP","port":1,"endPort":65535}]}]}`,
+		`{"tier":"securityops","priority":5.5,"appliedTo":[{"podSelector":{"matchLabels":{"app":"server"}}}],
+			"ingress":[{"action":"Drop","from":[{"scope":"ClusterSet","podSelector":{}}]}],
+			"egress":[{"action":"Reject","to":[{"fqdn":"*.example.com"}],"enableLogging":true,"logLabel":"x"},
+				{"action":"Pass","toServices":[{"name":"web","scope":"ClusterSet"}]}]}`,
+		`{"priority":1,"appliedTo":[{"namespaceSelector":{}}],
+			"egress":[{"action":"Allow","to":[{"namespaces":{"sameLabels":["a"]}},{"group":"g"}],
+				"protocols":[{"icmp":{"icmpType":8}},{"igmp":{"igmpType":17,"groupAddress":"224.0.0.1"}}],
+				"ports":[{"port":80,"sourcePort":1,"sourceEndPort":9}]}]}`,
+		`{"tier":"Admin","priority":3,"subject":{"namespaces":{}},
+			"ingress":[{"action":"Deny","from":[{"namespaces":{}}],
+				"protocols":[{"tcp":{"destinationPort":{"range":{"start":1,"end":3}}}}]}],
+			"egress":[{"action":"Accept","to":[{"networks":["::/0","10.0.0.0/8"]},{"domainNames":["a.example.com"]}]}]}`,
 		`{"childGroups":["web","other"],"ipBlocks":[{"cidr":"10.0.0.0/33"}]}`,
 		`{"serviceReference":{"name":"web","namespace":"default"}}`,
 	} {

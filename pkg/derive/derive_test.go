@@ -237,8 +237,8 @@ func TestDo(t *testing.T) {
 	e := New()
 	in := NewSource[Name, int](e, "in")
 	in.Loaded()
-	told := 0
-	in.Watch(func(changes []Change[Name, int]) { told = changes[0].New })
+	reported := 0
+	in.Watch(func(changes []Change[Name, int]) { reported = changes[0].New })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -252,8 +252,8 @@ func TestDo(t *testing.T) {
 		cancel()
 	}()
 	for e.Do(ctx, func() {
-		if v, _ := in.Get("x"); v != told {
-			t.Errorf("the row is %d when its watch was told of %d", v, told)
+		if v, _ := in.Get("x"); v != reported {
+			t.Errorf("the row is %d when its watch has received %d", v, reported)
 		}
 	}) {
 	}

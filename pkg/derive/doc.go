@@ -43,8 +43,8 @@
 //
 // # To be seen
 //
-// Engine.Stats counts evaluated keys and changes by table; Engine.Explain says what a row was
-// made from and what was made from it.
+// Engine.Stats counts evaluated keys and changes by table; Engine.Explain returns the rows that a row
+// was made from, and the rows that were made from it.
 //
 // The idea comes from incremental engines elsewhere: OVN's northd and ovn-controller (inc-proc-eng.h), which
 // name the dependencies of whole nodes by hand; Istio's krt, which records what is fetched;

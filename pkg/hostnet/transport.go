@@ -116,8 +116,8 @@ func InterfaceWith(addr netip.Addr) (string, error) {
 			return link.Attrs().Name, nil
 		}
 	}
-	return "", fmt.Errorf(
-		"no interface has address %s; set transportInterface in the agent's configuration, or correct the Node's InternalIP", addr)
+	return "", fmt.Errorf("no interface has address %s; set transportInterface in the agent's configuration, "+
+		"or correct the Node's InternalIP", addr)
 }
 
 // These are keys in the transport bridge's external_ids. While the bridge has taken over the uplink, they hold the
@@ -168,16 +168,16 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 			}
 		}
 	}
-	anew := map[bool]bool{} // key: is IPv4
+	changed := map[bool]bool{} // key: is IPv4
 	for _, p := range found.Addresses {
 		if !slices.Contains(addresses, p) {
-			anew[is4(p)] = true
+			changed[is4(p)] = true
 		}
 	}
-	addresses = slices.DeleteFunc(addresses, func(p netip.Prefix) bool { return anew[is4(p)] })
-	routes = slices.DeleteFunc(routes, func(r Route) bool { return anew[is4(r.Dst)] })
+	addresses = slices.DeleteFunc(addresses, func(p netip.Prefix) bool { return changed[is4(p)] })
+	routes = slices.DeleteFunc(routes, func(r Route) bool { return changed[is4(r.Dst)] })
 	for _, p := range found.Addresses {
-		if anew[is4(p)] {
+		if changed[is4(p)] {
 			addresses = append(addresses, p)
 		}
 	}

@@ -11,9 +11,12 @@ import (
 // FuzzFile opens a record of any content. Whatever is read from it, no address has two holders, and after an allocation
 // the file equals the memory.
 func FuzzFile(f *testing.F) {
-	f.Add([]byte(`{"version":1,"records":[{"containerID":"c1","ifName":"eth0","ips":["10.10.1.2/24"],"owner":"default/web","since":"2026-01-02T03:04:05Z"}],"last":{"10.10.1.0/24":"10.10.1.2"}}`))
-	f.Add([]byte(`{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.10.1.2/24"]},{"containerID":"b","ifName":"eth0","ips":["10.10.1.2/24"]}]}`))
-	f.Add([]byte(`{"version":1,"records":[{"containerID":"a","ips":["10.10.1.2/24","10.10.1.2/32","fd00::2/64",""]},{"containerID":"a","ips":null}],"last":{"10.10.1.7/24":"fe80::1%x","10.10.1.0/24":""}}`))
+	f.Add([]byte(`{"version":1,"records":[{"containerID":"c1","ifName":"eth0","ips":["10.10.1.2/24"],"owner":"default/web",
+		"since":"2026-01-02T03:04:05Z"}],"last":{"10.10.1.0/24":"10.10.1.2"}}`))
+	f.Add([]byte(`{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.10.1.2/24"]},
+		{"containerID":"b","ifName":"eth0","ips":["10.10.1.2/24"]}]}`))
+	f.Add([]byte(`{"version":1,"records":[{"containerID":"a","ips":["10.10.1.2/24","10.10.1.2/32","fd00::2/64",""]},
+		{"containerID":"a","ips":null}],"last":{"10.10.1.7/24":"fe80::1%x","10.10.1.0/24":""}}`))
 	f.Add([]byte(`{"version":2}`))
 	f.Add([]byte("\x00\x00\x00"))
 	path := filepath.Join(f.TempDir(), "ipam.json")

@@ -122,7 +122,10 @@ func TestCorruptFile(t *testing.T) {
 		{"empty", "", "unexpected end"},
 		{"of another version", `{"version": 9}`, "its version is 9, this program knows 1"},
 		{"one address twice",
-			`{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/old","since":"2026-01-02T10:04:00Z"},{"containerID":"b","ifName":"eth0","ips":["10.0.0.2/24"]}]}`, "address 10.0.0.2 is held by default/old since 10:04:00"},
+			`{"version":1,"records":[
+				{"containerID":"a","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/old","since":"2026-01-02T10:04:00Z"},
+				{"containerID":"b","ifName":"eth0","ips":["10.0.0.2/24"]}]}`,
+			"address 10.0.0.2 is held by default/old since 10:04:00"},
 		{"nobody's address", `{"version":1,"records":[{"ips":["10.0.0.2/24"]}]}`, "record 0 names no container"},
 		{"an empty address", `{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":[""]}]}`,
 			"has an empty address"},
@@ -157,8 +160,9 @@ func TestCorruptFile(t *testing.T) {
 // such facts and can be read.
 func TestDescribe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipam.json")
-	if err := os.WriteFile(path,
-		[]byte(`{"version":1,"records":[{"containerID":"c000","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/web","since":"2026-01-02T10:04:00Z"}]}`), 0o600); err != nil {
+	earlier := `{"version":1,"records":[{"containerID":"c000","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/web",
+		"since":"2026-01-02T10:04:00Z"}]}`
+	if err := os.WriteFile(path, []byte(earlier), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, path)

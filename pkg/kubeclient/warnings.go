@@ -16,8 +16,8 @@ func WithWarnings(config *rest.Config, log *slog.Logger) *rest.Config {
 	return config
 }
 
-// heard has the texts that were logged.
-var heard sync.Map
+// logged has the texts that were logged.
+var logged sync.Map
 
 type warnings struct{ log *slog.Logger }
 
@@ -27,7 +27,7 @@ func (w warnings) HandleWarningHeaderWithContext(_ context.Context, code int, _,
 	if code != warning || text == "" {
 		return
 	}
-	if _, known := heard.LoadOrStore(text, true); !known {
+	if _, known := logged.LoadOrStore(text, true); !known {
 		w.log.Warn("the API server warns", "warning", text)
 	}
 }

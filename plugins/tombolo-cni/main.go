@@ -25,13 +25,14 @@ func run() int {
 	ask := func(path string) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error { return call(path, args) }
 	}
+	about := "tombolo-cni " + version.String() + ": asks the Tombolo agent of this Node"
 	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
 		Add:    ask(wire.PathAdd),
 		Del:    ask(wire.PathDel),
 		Check:  ask(wire.PathCheck),
 		Status: ask(wire.PathStatus),
 		GC:     ask(wire.PathGC),
-	}, cniversion.PluginSupports(wire.SupportedVersions...), "tombolo-cni "+version.String()+": asks the Tombolo agent of this Node")
+	}, cniversion.PluginSupports(wire.SupportedVersions...), about)
 	if err == nil {
 		return 0
 	}
@@ -44,10 +45,11 @@ func run() int {
 
 // remedies complete the errors of the plugin library, which have no remedies.
 var remedies = map[uint]string{
-	wire.CodeIncompatibleVersion: "set cniVersion in the network configuration to one of 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0",
-	wire.CodeEnvironment:         "the container runtime has to set the CNI_* variables",
-	wire.CodeDecoding:            "the network configuration on standard input has to be one JSON object",
-	wire.CodeNetworkConfig:       "set name in the network configuration: letters, digits, '.', '_' and '-'",
+	wire.CodeIncompatibleVersion: "set cniVersion in the network configuration to one of " +
+		"0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0",
+	wire.CodeEnvironment:   "the container runtime has to set the CNI_* variables",
+	wire.CodeDecoding:      "the network configuration on standard input has to be one JSON object",
+	wire.CodeNetworkConfig: "set name in the network configuration: letters, digits, '.', '_' and '-'",
 }
 
 // call asks the agent and passes on what it answers.
@@ -56,7 +58,8 @@ func call(path string, args *skel.CmdArgs) error {
 		Socket string `json:"socket"`
 	}
 	if err := json.Unmarshal(args.StdinData, &conf); err != nil {
-		return types.NewError(wire.CodeDecoding, "network configuration: "+err.Error(), `"socket" is the path of the agent's CNI socket, a text`)
+		return types.NewError(wire.CodeDecoding, "network configuration: "+err.Error(),
+			`"socket" is the path of the agent's CNI socket, a text`)
 	}
 	if conf.Socket == "" {
 		conf.Socket = wire.DefaultSocket

@@ -368,8 +368,9 @@ func (n *benchNode) tombolo() cniPlugin {
 
 func (n *benchNode) bridge() cniPlugin {
 	return cniPlugin{n: n, path: filepath.Join(n.bin, "bridge"), netns: n.pod().netns,
-		conf: fmt.Sprintf(`{"cniVersion":"1.0.0","name":"bench","type":"bridge","bridge":"cni0","isGateway":true,"mtu":1400,"hairpinMode":true,
-		"ipam":{"type":"host-local","ranges":[[{"subnet":"10.99.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}],"dataDir":%q}}`,
+		conf: fmt.Sprintf(`{"cniVersion":"1.0.0","name":"bench","type":"bridge","bridge":"cni0","isGateway":true,
+			"mtu":1400,"hairpinMode":true,
+			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.99.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}],"dataDir":%q}}`,
 			filepath.Join(n.dir, "host-local"))}
 }
 
@@ -508,7 +509,8 @@ func (n *benchNode) switchAlone() []time.Duration {
 			}
 		}
 	}()
-	send(`{"method":"monitor","id":"m","params":["Open_vSwitch",null,{"Interface":{"columns":["name","ofport"],"select":{"initial":false}}}]}`)
+	send(`{"method":"monitor","id":"m","params":["Open_vSwitch",null,
+		{"Interface":{"columns":["name","ofport"],"select":{"initial":false}}}]}`)
 	var took []time.Duration
 	for i := range cniPods {
 		name := fmt.Sprintf("alone%d", i)
@@ -517,7 +519,8 @@ func (n *benchNode) switchAlone() []time.Duration {
 		send(fmt.Sprintf(`{"method":"transact","id":%d,"params":["Open_vSwitch",
 			{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%[2]q}},
 			{"op":"insert","table":"Port","uuid-name":"p","row":{"name":%[2]q,"interfaces":["named-uuid","i"]}},
-			{"op":"mutate","table":"Bridge","where":[["name","==","br-int"]],"mutations":[["ports","insert",["named-uuid","p"]]]},
+			{"op":"mutate","table":"Bridge","where":[["name","==","br-int"]],
+				"mutations":[["ports","insert",["named-uuid","p"]]]},
 			{"op":"mutate","table":"Open_vSwitch","where":[],"mutations":[["next_cfg","+=",1]]}]}`, i, name))
 		for found := range numbered {
 			if found == name {

@@ -57,22 +57,37 @@ func newPolicies(node string, sync *flowsync.Syncer) policies {
 	peers := derive.NewSource[derive.Name, peering.Peering](e, "peering")
 	exported := derive.NewSource[derive.Object, bool](e, "exported")
 	pods := derive.NewSource[derive.Name, datapath.Pod](e, "pods")
-	attachments := derive.NewTable(e, "attachments", func(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
+	attachment := func(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
 		pod, _ := derive.Get(r, pods, port)
-		return policy.Attachment{Pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, Sandbox: string(port), IPs: pod.IPs}, nil
-	}, derive.KeysOf(pods))
-	p := policies{Tables: policy.NewTables(e, node, attachments), engine: e, pods: pods, ports: map[netip.Addr]ofp.Port{}, dirty: map[flow.Owner]func() flow.Entries{}, sync: sync}
+		return policy.Attachment{
+			Pod:     derive.Object{Namespace: pod.Namespace, Name: pod.Name},
+			Sandbox: string(port),
+			IPs:     pod.IPs,
+		}, nil
+	}
+	attachments := derive.NewTable(e, "attachments", attachment, derive.KeysOf(pods))
+	p := policies{
+		Tables: policy.NewTables(e, node, attachments),
+		engine: e,
+		pods:   pods,
+		ports:  map[netip.Addr]ofp.Port{},
+		dirty:  map[flow.Owner]func() flow.Entries{},
+		sync:   sync,
+	}
 	p.flows = datapath.NewTables(e, datapath.Inputs{
 		Node: self, Pods: p.pods, RemoteNodes: nodes, Frontends: services.Frontends, Slices: services.ByService,
 		Peering: peering.NewTables(e, peers), Exported: exported, Policy: p.Tables,
 	})
 	p.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.dirty[o] = entries })
 	self.Set(datapath.Self, datapath.Node{
-		Name: node, GatewayMAC: ofp.MAC{2, 0, 0, 0, 0, 1}, GatewayIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 255, 255, 254})},
+		Name: node, GatewayMAC: ofp.MAC{2, 0, 0, 0, 0, 1},
+		GatewayIPs:  []netip.Addr{netip.AddrFrom4([4]byte{10, 255, 255, 254})},
 		GatewayPort: 2, Tunnels: datapath.Tunnels{Port: 1}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		ServiceVIP: netip.AddrFrom4([4]byte{169, 254, 0, 253}),
 	})
-	for _, source := range []interface{ Loaded() }{services.Services, services.Slices, self, p.pods, nodes, peers, exported} {
+	for _, source := range []interface{ Loaded() }{
+		services.Services, services.Slices, self, p.pods, nodes, peers, exported,
+	} {
 		source.Loaded()
 	}
 	return p
@@ -127,14 +142,16 @@ func policyAddress(n int) netip.Addr {
 }
 
 func (p policies) podCIDR(node string, first netip.Addr, bits int) {
-	p.Nodes.Set(derive.Object{Name: node}, policy.NodeFacts{PodCIDRs: []netip.Prefix{netip.PrefixFrom(first, bits).Masked()}})
+	cidrs := []netip.Prefix{netip.PrefixFrom(first, bits).Masked()}
+	p.Nodes.Set(derive.Object{Name: node}, policy.NodeFacts{PodCIDRs: cidrs})
 }
 
 func policyNamespace(i int) string { return fmt.Sprint("ns-", i) }
 
 func (p policies) namespace(i, team int) {
 	name := policyNamespace(i)
-	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": fmt.Sprint("t", team)}}}
+	labels := map[string]string{"team": fmt.Sprint("t", team)}
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	p.Namespaces.Set(derive.ObjectOf(n), policy.NamespaceLabels(n))
 }
 
@@ -153,15 +170,22 @@ func (p policies) pod(namespace, j, app int) {
 
 // policy j of a Namespace admits one of its Deployments, or one of another Namespace, to another.
 func (p policies) policy(namespace, j, port int) {
-	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: policyNamespace(namespace), Name: fmt.Sprint("policy-", j)}}
-	n.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", j%5)}}
-	peer := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", (j+1)%5)}}}
+	label := func(key, prefix string, n int) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: map[string]string{key: fmt.Sprint(prefix, n)}}
+	}
+	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{
+		Namespace: policyNamespace(namespace), Name: fmt.Sprint("policy-", j),
+	}}
+	n.Spec.PodSelector = label("app", "app-", j%5)
+	peer := networkingv1.NetworkPolicyPeer{PodSelector: new(label("app", "app-", (j+1)%5))}
 	if j%3 == 0 {
-		peer.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": fmt.Sprint("t", (namespace+j)%policyNamespaces)}}
+		peer.NamespaceSelector = new(label("team", "t", (namespace+j)%policyNamespaces))
 	}
 	n.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{peer}}}
 	if port != 0 {
-		n.Spec.Ingress[0].Ports = []networkingv1.NetworkPolicyPort{{EndPort: new(int32(port)), Port: new(intstr.FromInt32(1))}}
+		n.Spec.Ingress[0].Ports = []networkingv1.NetworkPolicyPort{
+			{EndPort: new(int32(port)), Port: new(intstr.FromInt32(1))},
+		}
 	}
 	p.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(n), policy.FactsOf(n))
 }
@@ -191,18 +215,20 @@ func policyRow(ctx context.Context, socket string) error {
 	fmt.Println("flows", p.sync.Stats().FlowMods)
 	fmt.Println("peak", peak())
 
+	removed := func(ns, _ int) { p.Pods.Delete(derive.Object{Namespace: policyNamespace(ns), Name: "pod-8"}) }
 	// Pod 7 of Namespace 0 is here, and so on, a Pod of every fiftieth Namespace. Pod 8 is a peer of its policies.
 	for _, kind := range []struct {
 		name         string
 		before, then func(namespace, i int)
 	}{
-		{"pod", func(ns, _ int) { p.Pods.Delete(derive.Object{Namespace: policyNamespace(ns), Name: "pod-8"}) }, func(ns, _ int) { p.pod(ns, 8, 3) }},
-		{"gone", func(ns, _ int) { p.pod(ns, 8, 3) }, func(ns, _ int) { p.Pods.Delete(derive.Object{Namespace: policyNamespace(ns), Name: "pod-8"}) }},
+		{"pod", removed, func(ns, _ int) { p.pod(ns, 8, 3) }},
+		{"gone", func(ns, _ int) { p.pod(ns, 8, 3) }, removed},
 		{"label", func(ns, _ int) { p.pod(ns, 8, 3) }, func(ns, i int) { p.pod(ns, 8, i%5) }},
 		{"namespace", nil, func(ns, i int) { p.namespace(ns, policyNamespaces+i) }},
 		{"policy", nil, func(ns, i int) { p.policy(ns, 2+i/100*5, i+1) }},
 		{"added", func(ns, i int) {
-			p.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: policyNamespace(ns), Name: fmt.Sprint("policy-", 2+i/100*5)})
+			added := derive.Object{Namespace: policyNamespace(ns), Name: fmt.Sprint("policy-", 2+i/100*5)}
+			p.Policies[policy.NetworkPolicy].Delete(added)
 		}, func(ns, i int) { p.policy(ns, 2+i/100*5, 0) }},
 	} {
 		var took []time.Duration
@@ -236,7 +262,8 @@ func policyRow(ctx context.Context, socket string) error {
 // have other labels.
 func policyCountRow() error {
 	p := newPolicies("here", nil)
-	p.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	p.Namespaces.Set(derive.ObjectOf(namespace), policy.NamespaceLabels(namespace))
 	pod := func(node string, n int, labels map[string]string) {
 		ip := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)})
 		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("pod-", n), Labels: labels}}
@@ -259,9 +286,10 @@ func policyCountRow() error {
 		n.Spec.PolicyTypes, n.Spec.Ingress = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, rules
 		p.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(n), policy.FactsOf(n))
 	}
+	peers := metav1.LabelSelector{MatchLabels: map[string]string{"peer": "yes"}}
 	rule := func(i int) {
 		apply(fmt.Sprint("policy-", i), networkingv1.NetworkPolicyIngressRule{
-			From:  []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"peer": "yes"}}}},
+			From:  []networkingv1.NetworkPolicyPeer{{PodSelector: &peers}},
 			Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(int32(1 + i)))}},
 		})
 	}
@@ -291,10 +319,14 @@ func BenchmarkTablePolicy(b *testing.B) {
 	t, br := table{b}, newBridge(b)
 	br.clear()
 	s := br.ours("policy")
-	fmt.Printf("\n%d policies, %d Pods in %d Namespaces, 100 Pods here; one Open vSwitch\n\n", policyNamespaces*policyPolicies, policyNamespaces*policyPods, policyNamespaces)
-	t.row("compiled from nothing and confirmed, of one core", fmt.Sprintf("%.2f s", s.of("cpu")), "<= 2 s", s.of("cpu") <= 2,
-		fmt.Sprintf("%.2f s by the clock, %.0f rules of %.0f identities, %.0f flows", s.of("wall"), s.of("rules"), s.of("identities"), s.of("flows")))
-	t.row("the same: memory at most", fmt.Sprintf("%.0f MB", s.of("peak")/1e6), "<= 500 MB", s.of("peak") > 0 && s.of("peak") <= 5e8,
+	fmt.Printf("\n%d policies, %d Pods in %d Namespaces, 100 Pods here; one Open vSwitch\n\n",
+		policyNamespaces*policyPolicies, policyNamespaces*policyPods, policyNamespaces)
+	t.row("compiled from nothing and confirmed, of one core",
+		fmt.Sprintf("%.2f s", s.of("cpu")), "<= 2 s", s.of("cpu") <= 2,
+		fmt.Sprintf("%.2f s by the clock, %.0f rules of %.0f identities, %.0f flows",
+			s.of("wall"), s.of("rules"), s.of("identities"), s.of("flows")))
+	t.row("the same: memory at most",
+		fmt.Sprintf("%.0f MB", s.of("peak")/1e6), "<= 500 MB", s.of("peak") > 0 && s.of("peak") <= 5e8,
 		fmt.Sprintf("after the changes below %.0f MB", s.of("later")/1e6))
 	for _, r := range []struct {
 		name, what string
@@ -308,16 +340,21 @@ func BenchmarkTablePolicy(b *testing.B) {
 		{"policy", "a policy applied here changes, to confirmed, p99", 20},
 	} {
 		t.row(r.what, fmt.Sprintf("%.2f ms", s.of(r.name)), fmt.Sprintf("<= %.0f ms", r.limit), s.of(r.name) <= r.limit,
-			fmt.Sprintf("p50 %.2f ms; flow-mods %.1f, at most %.0f", s.of(r.name+".p50"), s.of(r.name+".mods"), s.of(r.name+".most")))
+			fmt.Sprintf("p50 %.2f ms; flow-mods %.1f, at most %.0f",
+				s.of(r.name+".p50"), s.of(r.name+".mods"), s.of(r.name+".most")))
 	}
 	most := max(s.of("pod.most"), s.of("gone.most"))
 	t.row("a Pod elsewhere comes or goes: flow-mods", fmt.Sprintf("%.0f", most), "<= 2", most > 0 && most <= 2, "")
 
 	br.clear()
 	s = br.ours("policy-count")
-	t.row("flows of a rule: 10,000 peers of 10 label sets, 50 Pods", fmt.Sprintf("%.0f", s.of("one")), "<= 100", s.of("one") > 0 && s.of("one") <= 100,
-		fmt.Sprintf("the 50 Pods have different labels; beside %.0f flows of addresses, %.0f of isolation", s.of("addresses"), s.of("isolation")))
-	t.row("1,000 such rules: flows of addresses", fmt.Sprintf("%.0f", s.of("addresses1000")), "the same", s.of("addresses") > 0 && s.of("addresses1000") == s.of("addresses"),
+	t.row("flows of a rule: 10,000 peers of 10 label sets, 50 Pods",
+		fmt.Sprintf("%.0f", s.of("one")), "<= 100", s.of("one") > 0 && s.of("one") <= 100,
+		fmt.Sprintf("the 50 Pods have different labels; in addition to %.0f flows of addresses, %.0f of isolation",
+			s.of("addresses"), s.of("isolation")))
+	t.row("1,000 such rules: flows of addresses",
+		fmt.Sprintf("%.0f", s.of("addresses1000")), "the same",
+		s.of("addresses") > 0 && s.of("addresses1000") == s.of("addresses"),
 		fmt.Sprintf("%.0f others", s.of("all")))
 	fmt.Println()
 }

@@ -333,7 +333,8 @@ func bareService(name string) *corev1.Service {
 }
 
 func bareEndpoints(name string) *corev1.Endpoints { //nolint:staticcheck // what imports are made of
-	return &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}, //nolint:staticcheck // see above
+	return &corev1.Endpoints{ //nolint:staticcheck // see above
+		ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name},
 		Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.97.0.9"}},
 			Ports: []corev1.EndpointPort{{Name: "http", Port: 80}}}}}
 }

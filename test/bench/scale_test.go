@@ -35,7 +35,8 @@ const (
 // BenchmarkScaleTable prints what a change costs flowsync among many flows and groups.
 func BenchmarkScaleTable(b *testing.B) {
 	t, br := table{b}, newBridge(b)
-	fmt.Printf("\n%d Services with %d endpoints, %d Nodes, %d Pods; flowsync alone, one Open vSwitch\n\n", scaleServices, scaleEndpoints, scaleNodes, scalePods)
+	fmt.Printf("\n%d Services with %d endpoints, %d Nodes, %d Pods; flowsync alone, one Open vSwitch\n\n",
+		scaleServices, scaleEndpoints, scaleNodes, scalePods)
 	fmt.Printf("%-58s %14s  %-16s %-8s\n", "what", "figure", "must be", "")
 	clear := func() {
 		br.clear()
@@ -47,16 +48,20 @@ func BenchmarkScaleTable(b *testing.B) {
 
 	clear()
 	large := br.ours("shards")
-	most("one of 5,000 endpoints goes, facts to confirmed, p99", large.of("p99"), 5, "%.2f ms", fmt.Sprintf("p50 %.2f ms, %.0f keys evaluated", large.of("p50"), large.of("evaluated")))
+	most("one of 5,000 endpoints goes, facts to confirmed, p99", large.of("p99"), 5, "%.2f ms",
+		fmt.Sprintf("p50 %.2f ms, %.0f keys evaluated", large.of("p50"), large.of("evaluated")))
 	most("the same: group messages, at most", large.of("groupmods"), 2, "%.0f", "")
 
 	clear()
 	scale := br.ours("scale")
-	most("one endpoint of 10,000 x 10, set to confirmed, p99", scale.of("p99"), 5, "%.2f ms", fmt.Sprintf("p50 %.2f ms", scale.of("p50")))
+	most("one endpoint of 10,000 x 10, set to confirmed, p99", scale.of("p99"), 5, "%.2f ms",
+		fmt.Sprintf("p50 %.2f ms", scale.of("p50")))
 	most("the same: allocated", scale.of("kB"), 100, "%.1f kB", "")
-	most("a Pod's 10 flows while 50 endpoints a second change, p99", scale.of("podp99"), 10, "%.2f ms", fmt.Sprintf("p50 %.2f ms", scale.of("podp50")))
+	most("a Pod's 10 flows while 50 endpoints a second change, p99", scale.of("podp99"), 10, "%.2f ms",
+		fmt.Sprintf("p50 %.2f ms", scale.of("podp50")))
 	again := br.ours("scale-restart")
-	most("start against a switch that holds everything", again.of("wall"), 3, "%.2f s", fmt.Sprintf("RSS at most %.0f MB", again.of("peak")/1e6))
+	most("start against a switch that holds everything", again.of("wall"), 3, "%.2f s",
+		fmt.Sprintf("RSS at most %.0f MB", again.of("peak")/1e6))
 	most("the same: flow-mods and group-mods sent", again.of("mods"), 0, "%.0f", "")
 
 	clear()
@@ -167,18 +172,22 @@ func shardsRow(ctx context.Context, socket string) error {
 		f := service.SliceFacts{Service: large, Ports: []service.SlicePort{{Protocol: corev1.ProtocolTCP, Port: 8080}}}
 		for n := i * 100; n < (i+1)*100; n++ {
 			if n != without {
-				f.Endpoints = append(f.Endpoints, service.EndpointFacts{Addr: netip.AddrFrom4([4]byte{10, 10, byte(n >> 8), byte(n)}), Ready: true})
+				addr := netip.AddrFrom4([4]byte{10, 10, byte(n >> 8), byte(n)})
+				f.Endpoints = append(f.Endpoints, service.EndpointFacts{Addr: addr, Ready: true})
 			}
 		}
 		services.Slices.Set(derive.Object{Namespace: "default", Name: fmt.Sprint("large-", i)}, f)
 	}
 	services.Services.Set(large, service.Facts{
-		VIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, 10})}, Ports: []service.Port{{Protocol: corev1.ProtocolTCP, Port: 80}},
+		VIPs:  []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, 10})},
+		Ports: []service.Port{{Protocol: corev1.ProtocolTCP, Port: 80}},
 	})
 	for i := range 50 {
 		slice(i, -1)
 	}
-	for _, source := range []interface{ Loaded() }{services.Services, services.Slices, node, pods, nodes, peers, exported} {
+	for _, source := range []interface{ Loaded() }{
+		services.Services, services.Slices, node, pods, nodes, peers, exported,
+	} {
 		source.Loaded()
 	}
 	evaluated := 0

@@ -115,7 +115,8 @@ func objects(ctx context.Context, c *lab.Cluster) ([]string, error) {
 	if ready != "True" {
 		return nil, fmt.Errorf("ClusterSet of %s: Ready is %q", c.Name(), ready)
 	}
-	const fields = `-o=jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.spec.clusterIP} {.subsets[*].addresses[*].ip}{"\n"}{end}`
+	const fields = "-o=jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name} {.spec.clusterIP} " +
+		`{.subsets[*].addresses[*].ip}{"\n"}{end}`
 	kinds := "services,endpoints,serviceimports,serviceexports,gateways,clusterinfoimports,pods"
 	if c.Name() == scenario.Leader {
 		kinds += ",resourceexports,resourceimports,memberclusterannounces"

@@ -136,7 +136,8 @@ func startStream(t *testing.T, n *lab.Node, netns, name, url string, kept bool) 
 // in its step, of which the last one ends now. It returns what was seen, in short.
 func (s *stream) check(t *testing.T, steps watched.Steps, settled time.Time) string {
 	t.Helper()
-	if err := scenario.Eventually(t.Context(), settleLimit, func(context.Context) error { return s.log.Settled(settled) }); err != nil {
+	answered := func(context.Context) error { return s.log.Settled(settled) }
+	if err := scenario.Eventually(t.Context(), settleLimit, answered); err != nil {
 		t.Errorf("%s: since the clusters have settled: %v", s.name, err)
 		return s.name + ": dead"
 	}

@@ -143,7 +143,8 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 		kubectl(t, "north", "annotate", "--overwrite", "node", "node-1", "multicluster.antrea.io/gateway-ip="+dead)
 		eventually(t, stateLimit, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "east", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o",
-				`jsonpath={.status.clusterStatuses[?(@.clusterID=="test-cluster-north")].conditions[?(@.type=="Reachable")].message}`)
+				`jsonpath={.status.clusterStatuses[?(@.clusterID=="test-cluster-north")]`+
+					`.conditions[?(@.type=="Reachable")].message}`)
 			for _, want := range []string{"to " + dead, "Check that these are addresses"} {
 				if err == nil && !strings.Contains(out, want) {
 					err = fmt.Errorf("east's ClusterSet says of north %q, want %q in it", out, want)

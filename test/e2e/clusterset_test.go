@@ -159,7 +159,8 @@ func testClusterGone(t *testing.T) {
 	must(t, err)
 	state := func(ctx context.Context, gone bool) error {
 		out, err := world.Kubectl(ctx, "north", "get", "clusterset", "-n", "kube-system", "-o",
-			`jsonpath={range .items[*].status.clusterStatuses[?(@.clusterID=="test-cluster-west")].conditions[?(@.type=="Reachable")]}{.reason}{end}`)
+			`jsonpath={range .items[*].status.clusterStatuses[?(@.clusterID=="test-cluster-west")]`+
+				`.conditions[?(@.type=="Reachable")]}{.reason}{end}`)
 		if err == nil && (out == "ClusterGone") != gone {
 			err = fmt.Errorf("west's condition Reachable in north has the reason %q", out)
 		}

@@ -76,9 +76,9 @@ spec:
   selector: {app: nobody}
   ports: [{port: 80}]
 `))
-		nobody := kubectl(t, "west", "get", "service", "nobody", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+		service := kubectl(t, "west", "get", "service", "nobody", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
 		eventually(t, stateLimit, func(ctx context.Context) error {
-			out, err := world.Exec(ctx, "west", "client-1", "/echo", "get", "http://"+nobody+"/", "--count", "1",
+			out, err := world.Exec(ctx, "west", "client-1", "/echo", "get", "http://"+service+"/", "--count", "1",
 				"--timeout", "3s")
 			if err == nil {
 				return fmt.Errorf("answered: %s", out)

@@ -47,7 +47,9 @@ metadata: {name: hello, namespace: mcs}
 spec:
   %[4]s
   selector: {app: hello}
-  ports: [{name: tcp, port: 42, targetPort: 8080, protocol: TCP}, {name: udp, port: 42, targetPort: 8080, protocol: UDP}]
+  ports:
+    - {name: tcp, port: 42, targetPort: 8080, protocol: TCP}
+    - {name: udp, port: 42, targetPort: 8080, protocol: UDP}
 `
 
 const helloExport = `

@@ -111,7 +111,9 @@ metadata: {name: nobody}
 spec:
   tier: securityops
   priority: 5
-  appliedTo: [{podSelector: {matchLabels: {app: nginx}}, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}]
+  appliedTo:
+    - podSelector: {matchLabels: {app: nginx}}
+      namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}
   ingress: [{name: nobody, action: Drop, from: [{podSelector: {matchLabels: {role: friend}}}]}]
 `))
 		reaches(t, "west", "client-2", url, false)
@@ -231,7 +233,10 @@ spec:
   nodeName: %s
   restartPolicy: Never
   containers:
-    - {name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [get, "%s", --count, "%d", --interval, 25ms, --timeout, 250ms]}
+    - name: echo
+      image: "tombolo/echo:dev"
+      imagePullPolicy: Never
+      args: [get, "%s", --count, "%d", --interval, 25ms, --timeout, 250ms]
 ---`, pod, node, url, requests)
 			}
 		}

@@ -25,7 +25,9 @@ metadata: {name: stretched}
 spec:
   tier: securityops
   priority: 1
-  appliedTo: [{podSelector: {matchLabels: {app: nginx}}, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}]
+  appliedTo:
+    - podSelector: {matchLabels: {app: nginx}}
+      namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}
   ingress:
     - `+strings.Join(rules, "\n    - ")+"\n"))
 }
@@ -83,7 +85,8 @@ func testStretchedPolicies(t *testing.T) {
 		answered(map[string]bool{regular: true, gateway: false})
 	})
 	t.Run("by Pod and Namespace labels", func(t *testing.T) {
-		fromAll(t, `{action: Drop, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: client}}, namespaceSelector: {matchLabels: {team: red}}}]}`)
+		fromAll(t, `{action: Drop, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: client}}, `+
+			`namespaceSelector: {matchLabels: {team: red}}}]}`)
 		answered(map[string]bool{regular: true, gateway: true, local: true})
 		kubectl(t, "east", "label", "namespace", "default", "team=red")
 		answered(map[string]bool{gateway: false, regular: true, local: true})

@@ -128,7 +128,8 @@ func testBenchmark(t *testing.T) {
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	for _, cluster := range []string{"east", "west"} {
-		if left := kubectl(t, cluster, "get", "namespaces", "-o", "name", "-l", "app=tombolo-verify"); strings.TrimSpace(left) != "" {
+		left := kubectl(t, cluster, "get", "namespaces", "-o", "name", "-l", "app=tombolo-verify")
+		if strings.TrimSpace(left) != "" {
 			t.Errorf("left in %s: %s", cluster, left)
 		}
 	}

@@ -286,7 +286,8 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, s
 		n.url = fmt.Sprintf("http://10.200.%d.1:%d", i, api.Listener.Addr().(*net.TCPAddr).Port)
 		t.Cleanup(func() {
 			_ = exec.Command("ip", "link", "delete", fmt.Sprint("api", i)).Run()
-			if err := c.client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), n.name, metav1.DeleteOptions{}); err != nil {
+			ctx := context.WithoutCancel(t.Context())
+			if err := c.client.CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -460,8 +461,9 @@ func testEncrypted(t *testing.T, c *cluster) {
 	nodes[0].start()
 	answered("Pods talk again after a crash")
 	// Without the other Node's key, too; its agent announces it again.
-	if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), nodes[1].name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"node.antrea.io/wireguard-public-key":null}}}`), metav1.PatchOptions{}); err != nil {
+	unannounced := []byte(`{"metadata":{"annotations":{"node.antrea.io/wireguard-public-key":null}}}`)
+	if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), nodes[1].name, types.MergePatchType, unannounced,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	answered("Pods talk again after a key was removed")
@@ -524,9 +526,9 @@ func testEncrypted(t *testing.T, c *cluster) {
 	}
 	again := func(n *secureNode) {
 		t.Helper()
-		wish := fmt.Sprintf(`{"metadata":{"annotations":{"tombolo.io/wireguard-key-not-before":%q}}}`,
+		desired := fmt.Sprintf(`{"metadata":{"annotations":{"tombolo.io/wireguard-key-not-before":%q}}}`,
 			time.Now().UTC().Add(time.Second).Format(time.RFC3339))
-		if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), n.name, types.MergePatchType, []byte(wish),
+		if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), n.name, types.MergePatchType, []byte(desired),
 			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,8 @@ func BenchmarkTableGap(b *testing.B) {
 	policy(1)
 	g.open(b)
 	n := g.fill(b, filler, *gapConnections)
-	fmt.Printf("\nagent, userspace datapath, %d connections: the longest time without a datagram, of 1,000 a second\n\n", n)
+	fmt.Printf("\nagent, userspace datapath, %d connections: the longest time without a datagram, of 1,000 a second\n\n",
+		n)
 	fmt.Printf("%-58s %14s  %-16s %-8s\n", "what", "figure", "must be", "")
 	report := func(what, limit string, longest time.Duration, lost int64) {
 		row(what, fmt.Sprintf("%.1f ms", float64(longest.Microseconds())/1000), limit, longest <= 5*time.Millisecond,

@@ -25,10 +25,12 @@ import (
 )
 
 // namesPolicy lets clients ask DNS, and connect to what it answers for names that end with .example.com.
-const namesPolicy = `{"apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy", "metadata": {"name": "names"}, "spec": {
-	"tier": "application", "priority": 5, "appliedTo": [{"podSelector": {"matchLabels": {"app": "names-client"}}}], "egress": [
+const namesPolicy = `{"apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
+	"metadata": {"name": "names"}, "spec": {"tier": "application", "priority": 5,
+	"appliedTo": [{"podSelector": {"matchLabels": {"app": "names-client"}}}], "egress": [
 		{"action": "Allow", "name": "dns", "ports": [{"protocol": "UDP", "port": 53}]},
-		{"action": "Allow", "name": "names", "to": [{"fqdn": "*.Example.com"}], "ports": [{"protocol": "TCP", "port": 8080}], "enableLogging": true, "logLabel": "to-names"},
+		{"action": "Allow", "name": "names", "to": [{"fqdn": "*.Example.com"}],
+			"ports": [{"protocol": "TCP", "port": 8080}], "enableLogging": true, "logLabel": "to-names"},
 		{"action": "Reject", "name": "refused", "ports": [{"protocol": "TCP", "port": 9}], "enableLogging": true},
 		{"action": "Drop", "name": "rest", "enableLogging": true, "logLabel": "rest"}]}}`
 
@@ -69,11 +71,13 @@ func testNames(t *testing.T, c *cluster) {
 		}
 	}()
 	for kind, object := range map[string]string{
-		"tiers":                  `{"apiVersion": "crd.antrea.io/v1beta1", "kind": "Tier", "metadata": {"name": "application"}, "spec": {"priority": 250}}`,
+		"tiers": `{"apiVersion": "crd.antrea.io/v1beta1", "kind": "Tier", "metadata": {"name": "application"},
+			"spec": {"priority": 250}}`,
 		"clusternetworkpolicies": namesPolicy,
 	} {
 		path := "/apis/crd.antrea.io/v1beta1/" + kind
-		if err := c.client.Discovery().RESTClient().Post().AbsPath(path).Body([]byte(object)).Do(t.Context()).Error(); err != nil {
+		created := c.client.Discovery().RESTClient().Post().AbsPath(path).Body([]byte(object)).Do(t.Context())
+		if err := created.Error(); err != nil {
 			t.Fatal(err)
 		}
 		name := map[string]string{"tiers": "application", "clusternetworkpolicies": "names"}[kind]

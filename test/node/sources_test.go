@@ -219,7 +219,8 @@ func testSources(t *testing.T, c *cluster) {
 			}
 			return nil
 		})
-		if _, err := envtest.InstallCRDs(c.server.Config, envtest.CRDInstallOptions{CRDs: definitions, MaxTime: time.Minute}); err != nil {
+		options := envtest.CRDInstallOptions{CRDs: definitions, MaxTime: time.Minute}
+		if _, err := envtest.InstallCRDs(c.server.Config, options); err != nil {
 			t.Fatal(err)
 		}
 		populateMulticluster(t, c)

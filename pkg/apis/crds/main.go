@@ -131,8 +131,8 @@ func otherSide(versions any) {
 	list, _ := versions.([]any)
 	for _, v := range list {
 		for direction, field := range map[string]string{"ingress": "to", "egress": "from"} {
-			rule, _ := at(v, "schema", "openAPIV3Schema", "properties", "spec", "properties", direction, "items", "properties", field).(map[string]any)
-			if rule != nil {
+			rules := at(v, "schema", "openAPIV3Schema", "properties", "spec", "properties", direction, "items")
+			if rule, _ := at(rules, "properties", field).(map[string]any); rule != nil {
 				rule["items"] = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 			}
 		}
@@ -180,7 +180,8 @@ func selectors(node any) {
 			item["x-kubernetes-validations"] = []any{map[string]any{
 				"rule":      "self.operator.endsWith('In') == (has(self.values) && size(self.values) > 0)",
 				"fieldPath": ".values",
-				"message":   "does not go with the operator: In and NotIn need one value or more, Exists and DoesNotExist have none",
+				"message": "does not go with the operator: In and NotIn need one value or more, " +
+					"Exists and DoesNotExist have none",
 			}}
 			return
 		}

@@ -23,8 +23,8 @@ func read(t *testing.T, text []byte) map[string]any {
 	return out
 }
 
-// TestMultiClusterServices compares the definitions made from the module's types with those that the module
-// publishes: versions, names, schemas, subresources and columns are equal but for the texts.
+// TestMultiClusterServices compares the definitions made from the module's types with the module's published ones:
+// versions, names, schemas, subresources and columns are equal but for the texts.
 func TestMultiClusterServices(t *testing.T) {
 	for name, text := range map[string][]byte{
 		"multicluster.x-k8s.io_serviceexports.yaml": crd.ServiceExportCRD,

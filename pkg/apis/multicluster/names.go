@@ -109,8 +109,8 @@ const (
 	ResourceExportFinalizer = "resourceexport.antrea.io/finalizer"
 	// ResourceExportFinalizerOld was used before v2.2 and is still honoured.
 	ResourceExportFinalizerOld = "resourceexport.finalizers.antrea.io"
-	// MemberClusterAnnounceFinalizerPrefix is the beginning of a finalizer of a MemberClusterAnnounce. The member's cluster
-	// ID follows.
+	// MemberClusterAnnounceFinalizerPrefix is the beginning of a finalizer of a MemberClusterAnnounce. The member's
+	// cluster ID follows.
 	MemberClusterAnnounceFinalizerPrefix = "memberclusterannounce.finalizer.antrea.io/"
 )
 

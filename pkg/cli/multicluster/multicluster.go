@@ -108,11 +108,11 @@ func (c *cluster) logged(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		start := time.Now()
 		answer, err := next.RoundTrip(r)
-		var said any = err
+		var result any = err
 		if err == nil {
-			said = answer.Status
+			result = answer.Status
 		}
-		c.log.Printf("%s %s: %v in %s", r.Method, r.URL, said, time.Since(start).Round(time.Millisecond))
+		c.log.Printf("%s %s: %v in %s", r.Method, r.URL, result, time.Since(start).Round(time.Millisecond))
 		return answer, err
 	})
 }

@@ -68,14 +68,20 @@ func apiServer(t *testing.T, answers map[string]string) string {
 }
 
 const (
-	leaderSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet","metadata":{"name":"tanzuhispano-clusterset","namespace":"antrea-multicluster","managedFields":[{"manager":"x"}]},` +
-		`"spec":{"clusterID":"tanzuhispano-cluster-01","leaders":[{"clusterID":"tanzuhispano-cluster-01"}]},"status":{"totalClusters":2,"readyClusters":2,"clusterStatuses":[` +
+	leaderSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet",` +
+		`"metadata":{"name":"tanzuhispano-clusterset","namespace":"antrea-multicluster","managedFields":[{"manager":"x"}]},` +
+		`"spec":{"clusterID":"tanzuhispano-cluster-01","leaders":[{"clusterID":"tanzuhispano-cluster-01"}]},` +
+		`"status":{"totalClusters":2,"readyClusters":2,"clusterStatuses":[` +
 		`{"clusterID":"tanzuhispano-cluster-02","conditions":[{"type":"Ready","status":"True","reason":"Connected"}]},` +
 		`{"clusterID":"tanzuhispano-cluster-01","conditions":[{"type":"Ready","status":"True","reason":"Connected"}]}]}}`
-	memberSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet","metadata":{"name":"tanzuhispano-clusterset","namespace":"kube-system"},` +
-		`"spec":{"leaders":[{"clusterID":"tanzuhispano-cluster-01"}]},"status":{"clusterStatuses":[{"clusterID":"tanzuhispano-cluster-01","conditions":[{"type":"Ready","status":"False","reason":"Disconnected"},{"type":"IsLeader","status":"True"}]}]}}`
-	newSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet","metadata":{"name":"new","namespace":"other"},"spec":{"leaders":[]}}`
-	sets   = "/apis/multicluster.crd.antrea.io/v1alpha2/"
+	memberSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet",` +
+		`"metadata":{"name":"tanzuhispano-clusterset","namespace":"kube-system"},` +
+		`"spec":{"leaders":[{"clusterID":"tanzuhispano-cluster-01"}]},` +
+		`"status":{"clusterStatuses":[{"clusterID":"tanzuhispano-cluster-01","conditions":[` +
+		`{"type":"Ready","status":"False","reason":"Disconnected"},{"type":"IsLeader","status":"True"}]}]}}`
+	newSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet",` +
+		`"metadata":{"name":"new","namespace":"other"},"spec":{"leaders":[]}}`
+	sets = "/apis/multicluster.crd.antrea.io/v1alpha2/"
 )
 
 func setList(items ...string) string {
@@ -86,11 +92,14 @@ func setList(items ...string) string {
 func TestClusterSets(t *testing.T) {
 	kubeconfig := apiServer(t, map[string]string{
 		sets + "namespaces/antrea-multicluster/clustersets/tanzuhispano-clusterset": leaderSet,
-		sets + "clustersets":                             setList(memberSet, newSet, leaderSet),
-		sets + "namespaces/default/clustersets":          setList(),
-		sets + "namespaces/kube-system/clustersets":      setList(memberSet),
-		sets + "namespaces/kube-system/clustersets/none": `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404,"message":"not found","details":{"name":"none","group":"multicluster.crd.antrea.io","kind":"clustersets"}}`,
-		sets + "namespaces/secret/clustersets":           `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"clustersets is forbidden"}`,
+		sets + "clustersets":                        setList(memberSet, newSet, leaderSet),
+		sets + "namespaces/default/clustersets":     setList(),
+		sets + "namespaces/kube-system/clustersets": setList(memberSet),
+		sets + "namespaces/kube-system/clustersets/none": `{"apiVersion":"v1","kind":"Status","status":"Failure",` +
+			`"reason":"NotFound","code":404,"message":"not found",` +
+			`"details":{"name":"none","group":"multicluster.crd.antrea.io","kind":"clustersets"}}`,
+		sets + "namespaces/secret/clustersets": `{"apiVersion":"v1","kind":"Status","status":"Failure",` +
+			`"reason":"Forbidden","code":403,"message":"clustersets is forbidden"}`,
 	})
 	for _, row := range []struct {
 		golden string

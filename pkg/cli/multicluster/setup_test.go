@@ -56,7 +56,9 @@ func TestSetupErrors(t *testing.T) {
 			"a token must be provided"}},
 		{"join -f " + file,
 			[]string{"antctl: read join configuration " + file +
-				`: unknown key "clusterset": correct or remove it; a ClusterSetJoinConfig has the keys apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, tokenSecretFile` + "\n"}},
+				`: unknown key "clusterset": correct or remove it; a ClusterSetJoinConfig has the keys apiVersion, kind, ` +
+				"clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, " +
+				"tokenSecretFile\n"}},
 		{"join -f /none", []string{"open /none: no such file"}},
 		{"join --token-secret-file " + file, []string{"read token " + file, "want a Secret of v1"}},
 		{"leave", []string{"ClusterSet must be provided"}},
@@ -117,16 +119,25 @@ func TestSetupContexts(t *testing.T) {
 // TestResources lists exports, of all members and of one, and imports.
 func TestResources(t *testing.T) {
 	export := func(cluster, name string) string {
-		return `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExport","metadata":{"namespace":"area","name":"` + cluster + "-" + name + `"},"spec":{"clusterID":"` + cluster + `","name":"` + name + `","namespace":"default","kind":"Service"}}`
+		return `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExport",` +
+			`"metadata":{"namespace":"area","name":"` + cluster + "-" + name + `"},` +
+			`"spec":{"clusterID":"` + cluster + `","name":"` + name + `","namespace":"default","kind":"Service"}}`
 	}
-	const web = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImport","metadata":{"namespace":"area","name":"default-web-service","managedFields":[{"manager":"x"}]},` +
-		`"spec":{"kind":"ServiceImport","name":"web","namespace":"default","serviceImport":{"spec":{"type":"ClusterSetIP","ports":[{"port":80,"protocol":"TCP"}]}}}}`
+	list := func(kind string, items ...string) string {
+		return `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"` + kind + `","metadata":{},"items":[` +
+			strings.Join(items, ",") + `]}`
+	}
+	const web = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImport",` +
+		`"metadata":{"namespace":"area","name":"default-web-service","managedFields":[{"manager":"x"}]},` +
+		`"spec":{"kind":"ServiceImport","name":"web","namespace":"default",` +
+		`"serviceImport":{"spec":{"type":"ClusterSetIP","ports":[{"port":80,"protocol":"TCP"}]}}}}`
 	kubeconfig := apiServer(t, map[string]string{
 		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports/east-web": export(
 			"east", "web"),
 		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceimports/default-web-service": web,
-		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports":                     `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExportList","metadata":{},"items":[` + export("west", "web") + "," + export("east", "web") + `]}`,
-		"/apis/multicluster.crd.antrea.io/v1alpha1/resourceimports":                                     `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImportList","metadata":{},"items":[` + web + `]}`,
+		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports": list("ResourceExportList",
+			export("west", "web"), export("east", "web")),
+		"/apis/multicluster.crd.antrea.io/v1alpha1/resourceimports": list("ResourceImportList", web),
 	})
 	for _, row := range []struct{ golden, words string }{
 		{"resourceexport.json", "resourceexport -n area -o json"},
@@ -178,11 +189,11 @@ func TestSavedFiles(t *testing.T) {
 	}
 	save := func(name string) (string, error) {
 		t.Helper()
-		var said bytes.Buffer
+		var out bytes.Buffer
 		cmd := &cobra.Command{}
-		cmd.SetOut(&said)
+		cmd.SetOut(&out)
 		err := writeSecretly(cmd, path(name), "secret", "member token")
-		return said.String(), err
+		return out.String(), err
 	}
 	if err := errors.Join(os.WriteFile(path("old"), []byte("what was there before"), 0o644),
 		os.WriteFile(path("target"), []byte("what was there before"), 0o644),
@@ -200,9 +211,9 @@ func TestSavedFiles(t *testing.T) {
 		{"dangling", "made", os.ModeSymlink | 0o777},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			said, err := save(row.name)
-			if want := "Saved the member token to " + path(row.name) + "\n"; err != nil || said != want {
-				t.Fatalf("%v, said %q, want %q", err, said, want)
+			out, err := save(row.name)
+			if want := "Saved the member token to " + path(row.name) + "\n"; err != nil || out != want {
+				t.Fatalf("%v, printed %q, want %q", err, out, want)
 			}
 			if text, err := os.ReadFile(path(row.file)); err != nil || string(text) != "secret" {
 				t.Errorf("%s has %q, %v", row.file, text, err)

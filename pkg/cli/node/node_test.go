@@ -293,7 +293,8 @@ func TestNodeErrors(t *testing.T) {
 		{"not ready", []string{"tombolo", "check", "--socket", socket},
 			"the network of Node node-1 is not ready: no connection to the OVSDB"},
 		{"unknown thing", []string{"tombolo", "get", "pots"},
-			`tombolo get does not know "pots"; it knows flows, groups, identities, latency, metrics, networkpolicy, peers, policies, ports, rules, status`},
+			`tombolo get does not know "pots"; it knows flows, groups, identities, latency, metrics, networkpolicy, peers, ` +
+				"policies, ports, rules, status"},
 		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"},
 			"want table, wide, json, yaml, name or jsonpath=TEMPLATE"},
 		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a"},

@@ -298,7 +298,8 @@ func parseFlows() *cobra.Command {
 			"Flows stand in words, in files (-f) or on standard input (-), there one a line with\n" +
 			"comments after #. A line may begin with add, modify, modify_strict, delete or\n" +
 			"delete_strict. All that is wrong is reported; the exit code is then 1.",
-		Example: "  tombolo openflow parse 'tcp,nw_dst=10.0.0.0/8,tp_dst=80,actions=mod_dl_src:02:00:00:00:00:01,output:3'\n" +
+		Example: "  tombolo openflow parse " +
+			"'tcp,nw_dst=10.0.0.0/8,tp_dst=80,actions=mod_dl_src:02:00:00:00:00:01,output:3'\n" +
 			"  tombolo openflow parse -f flows.txt",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var bad []error

@@ -67,9 +67,11 @@ func ofctl(t *testing.T, args ...string) string {
 }
 
 const (
-	barrier  = "0614000800000007"
-	flowAdd  = "060e003800000001000000000000000000000000000000000000000000008000ffffffffffffffffffffffff000000000001000400000000"
-	shortMod = "060e003800000001000000000000000000000000000000000000000000008000ffffffffffffffffffffffff000000000001000900000000"
+	barrier = "0614000800000007"
+	// modHead is the head and the body of a flow-mod, without its match.
+	modHead  = "060e003800000001000000000000000000000000000000000000000000008000ffffffffffffffffffffffff00000000"
+	flowAdd  = modHead + "0001000400000000"
+	shortMod = modHead + "0001000900000000"
 )
 
 func TestPrintMessages(t *testing.T) {
@@ -136,7 +138,8 @@ table=1, tcp, tp_dst=80, actions=load:5->NXM_NX_REG0[0..7],output:2  # the web
  table=1,priority=0 actions=drop
 `
 
-const canonicalFlows = `priority=200,ip,in_port=1,nw_src=10.0.0.0/8 actions=set_field:02:00:00:00:00:01->eth_src,resubmit(,1)
+const canonicalFlows = "priority=200,ip,in_port=1,nw_src=10.0.0.0/8 " +
+	`actions=set_field:02:00:00:00:00:01->eth_src,resubmit(,1)
 table=1, tcp,tp_dst=80 actions=set_field:0x5/0xff->reg0,output:2
 table=1, priority=0 actions=drop
 `
@@ -238,7 +241,8 @@ func TestEncodeFlows(t *testing.T) {
 			t.Errorf("%s: %s", text, stderr)
 			continue
 		}
-		if got := strings.TrimPrefix(ofctl(t, "ofp-print", strings.TrimSpace(out)), "OFPT_FLOW_MOD (OF1.5) (xid=0x1): "); got != want+"\n" {
+		printed := ofctl(t, "ofp-print", strings.TrimSpace(out))
+		if got := strings.TrimPrefix(printed, "OFPT_FLOW_MOD (OF1.5) (xid=0x1): "); got != want+"\n" {
 			t.Errorf("%s: ovs-ofctl reads %s, want %s", text, got, want)
 		}
 		// Canonical text means the same.

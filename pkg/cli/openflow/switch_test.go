@@ -384,9 +384,10 @@ func testNames(t *testing.T, b *bridge) {
 		"ofport_request=4", "--",
 		"--id=@a", "create", "flow_table", "name=Classify", "--", "--id=@b", "create", "flow_table", `name="my table"`, "--",
 		"set", "bridge", "br0", "flow_tables:0=@a", "flow_tables:7=@b")
-	must(t, "replace", b.unix, file(t, "named.txt", `
-priority=5,in_port=1,ip,actions=resubmit(,7),4,ct(table=7),learn(table=7,in_port=2,load:2->in_port,output:in_port),clone(output:3,LOCAL,IN_PORT)
-in_port=LOCAL,actions=bundle(eth_src,0,hrw,ofport,members:1,4),sample(probability=1,sampling_port=3),output(port=2,max_len=100),resubmit:3,resubmit(1,7)
+	must(t, "replace", b.unix, file(t, "named.txt", "priority=5,in_port=1,ip,actions=resubmit(,7),4,ct(table=7),"+
+		"learn(table=7,in_port=2,load:2->in_port,output:in_port),clone(output:3,LOCAL,IN_PORT)\n"+
+		"in_port=LOCAL,actions=bundle(eth_src,0,hrw,ofport,members:1,4),sample(probability=1,sampling_port=3),"+
+		"output(port=2,max_len=100),resubmit:3,resubmit(1,7)"+`
 table=7,in_port=77,actions=set_field:3->in_port,load:4->reg0[],output:88,goto_table:9
 table=9,actset_output=4,actions=enqueue:2:7,controller
 table=9,priority=3,udp,actions=write_actions(output:2)

@@ -97,7 +97,8 @@ func TestAdmission(t *testing.T) {
 	}
 	web := parse(t, "ClusterNetworkPolicy", "web", "{tier: mine, "+rest+"}")
 	refused(web, dry,
-		`ClusterNetworkPolicy web: spec.tier: there is no Tier mine: create it before, or write one of emergency, securityops, networkops, platform, application, baseline`)
+		"ClusterNetworkPolicy web: spec.tier: there is no Tier mine: create it before, or write one of emergency, "+
+			"securityops, networkops, platform, application, baseline")
 	refused(parse(t, "NetworkPolicy", "web", "{tier: mine, "+rest+"}"), dry,
 		"NetworkPolicy default/web: spec.tier: there is no Tier mine")
 	for _, name := range []string{"Application", "SecurityOps", "baseline", `""`} {

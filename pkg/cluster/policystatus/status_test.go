@@ -252,7 +252,8 @@ func TestStatus(t *testing.T) {
 	a.pod("db-3", "node-3", map[string]string{"app": "db"})
 
 	web := apply(a, &crdv1beta1.ClusterNetworkPolicy{},
-		`{metadata: {name: web}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: web}}}], ingress: [{action: Drop}]}}`)
+		`{metadata: {name: web}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: web}}}],
+			ingress: [{action: Drop}]}}`)
 	a.expect(web, "Pending 0/2 of 1, "+well)
 	a.report("node-1", web)
 	a.expect(web, "Realizing 1/2 of 1, "+well)
@@ -326,7 +327,8 @@ func TestStatus(t *testing.T) {
 	})
 	t.Run("selects no Pod", func(*testing.T) {
 		a.expect(apply(a, &crdv1beta1.NetworkPolicy{},
-			`{metadata: {name: none, namespace: default}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: none}}}], ingress: [{action: Drop}]}}`),
+			`{metadata: {name: none, namespace: default}, spec: {priority: 5,
+				appliedTo: [{podSelector: {matchLabels: {app: none}}}], ingress: [{action: Drop}]}}`),
 			"Realized 0/0 of 1, "+well)
 	})
 	t.Run("an appliedTo that is not served", func(*testing.T) {
@@ -341,7 +343,8 @@ func TestStatus(t *testing.T) {
 	})
 	t.Run("an unknown Tier, which comes", func(*testing.T) {
 		mine := apply(a, &crdv1beta1.NetworkPolicy{},
-			`{metadata: {name: mine, namespace: default}, spec: {tier: mine, priority: 5, appliedTo: [{podSelector: {matchLabels: {app: db}}}], ingress: [{action: Drop}]}}`)
+			`{metadata: {name: mine, namespace: default}, spec: {tier: mine, priority: 5,
+				appliedTo: [{podSelector: {matchLabels: {app: db}}}], ingress: [{action: Drop}]}}`)
 		a.expect(mine, "Failed 0/1 of 1, Realizable False UnknownTier, RealizationFailure False NoFailure")
 		a.event("NetworkPolicy", "mine", "UnknownTier", "spec.tier: there is no Tier mine")
 		apply(a, &crdv1beta1.Tier{}, `{metadata: {name: mine}, spec: {priority: 7}}`)
@@ -369,7 +372,8 @@ func TestStatus(t *testing.T) {
 	})
 	t.Run("SIG Network's", func(*testing.T) {
 		cnp := apply(a, &npv1alpha2.ClusterNetworkPolicy{},
-			`{metadata: {name: sig}, spec: {tier: Admin, priority: 5, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}}`)
+			`{metadata: {name: sig}, spec: {tier: Admin, priority: 5, subject: {namespaces: {}},
+				ingress: [{action: Deny, from: [{namespaces: {}}]}]}}`)
 		a.expect(cnp, "Realizable True Understood, Realized False NotAllNodes")
 		a.report("node-1", web, cnp)
 		a.report("node-2", web, cnp)
@@ -403,7 +407,8 @@ func TestStatus(t *testing.T) {
 		stop()
 		stop = start(t, apiserver.Access(t, a.config, manifest(t)))
 		last := apply(a, &crdv1beta1.ClusterNetworkPolicy{},
-			`{metadata: {name: zz-last}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: none}}}], ingress: [{action: Drop}]}}`)
+			`{metadata: {name: zz-last}, spec: {priority: 5, appliedTo: [{podSelector: {matchLabels: {app: none}}}],
+				ingress: [{action: Drop}]}}`)
 		a.expect(last, "Realized 0/0 of 1, "+well)
 		time.Sleep(2 * settle)
 		after := slices.DeleteFunc(versions(), func(text string) bool { return strings.HasPrefix(text, "zz-last") })

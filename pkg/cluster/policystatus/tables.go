@@ -8,7 +8,8 @@
 //
 //	API server: policies, tiers, groups, pods, namespaces, services ─► policy.Spans ─► judgements ─┐
 //	            nodepolicyreports ─► node-reports (a row for each policy of each Node) ────────────┤
-//	            present status of policies and groups ─────────────────────────────────────────────┴─► steps ─► API server
+//	            present status of policies and groups ─────────────────────────────────────────────┤
+//	API server ◄─ steps ◄──────────────────────────────────────────────────────────────────────────┘
 package policystatus
 
 import (

@@ -47,8 +47,8 @@ type Connection struct {
 	ClusterSet uint32
 }
 
-// UnknownType is the type of IGMP messages on a switch that cannot distinguish types. There a rule about one type denies all
-// of them, and allows no packet.
+// UnknownType is the type of IGMP messages on a switch that cannot distinguish types. There a rule about one type
+// denies all of them, and allows no packet.
 const UnknownType uint16 = 0xffff
 
 // selects is metav1.LabelSelector: all requirements hold.

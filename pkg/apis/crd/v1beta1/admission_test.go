@@ -24,7 +24,7 @@ import (
 
 const top = "../../../../"
 
-// warnings collects what the API server says beside its answers.
+// warnings collects the warnings in the API server's answers.
 type warnings struct {
 	mu   sync.Mutex
 	text []string
@@ -47,9 +47,9 @@ func (w *warnings) take() string {
 // admitting starts an API server with the manifests of the agent that are about policies.
 func admitting(t testing.TB) (client.Client, *warnings) {
 	t.Helper()
-	said := &warnings{}
+	warned := &warnings{}
 	config := rest.CopyConfig(apiserver.New(t, apiserver.Options{CRDs: []string{top + "deploy/crds"}}).Config)
-	config.WarningHandler = said
+	config.WarningHandler = warned
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -61,18 +61,18 @@ func admitting(t testing.TB) (client.Client, *warnings) {
 			t.Fatalf("create %s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
-	// Admission is there some time after its policies are: the last one of the file is the one that warns.
+	// Admission policies take effect some time after they are created. The last policy of the file warns.
 	probe := object(t, "ClusterNetworkPolicy", "probe",
 		"{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Deny}]}")
 	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			err := c.Create(ctx, probe.DeepCopy(), client.DryRunAll)
-			return strings.Contains(said.take(), "write Drop"), err
+			return strings.Contains(warned.take(), "write Drop"), err
 		})
 	if err != nil {
 		t.Fatalf("admission policies have no effect: %v", err)
 	}
-	return c, said
+	return c, warned
 }
 
 func documents(t testing.TB, path string) []*unstructured.Unstructured {
@@ -97,7 +97,7 @@ func parse(t testing.TB, text string) []*unstructured.Unstructured {
 	return all
 }
 
-// tiers are those of the agent's manifest.
+// tiers returns the Tiers of the agent's manifest.
 func tiers(t testing.TB) []*unstructured.Unstructured {
 	t.Helper()
 	return slices.DeleteFunc(documents(t, top+"deploy/agent/tombolo.yml"),
@@ -360,13 +360,14 @@ func TestRefused(t *testing.T) {
 }
 
 func TestAccepted(t *testing.T) {
-	c, said := admitting(t)
+	c, warned := admitting(t)
 	const all = "appliedTo: [{podSelector: {}}]"
 	for _, tc := range []struct{ name, kind, spec string }{
 		{"priority 1", "ClusterNetworkPolicy", "{priority: 1.0, " + all + "}"},
 		{"priority with a fraction", "NetworkPolicy", "{priority: 9999.5, tier: Emergency, " + all + "}"},
 		{"every appliedTo",
-			"ClusterNetworkPolicy", `{priority: 1, appliedTo: [{podSelector: {}, namespaceSelector: {}}, {namespaceSelector: {}}, {group: g},
+			"ClusterNetworkPolicy", `{priority: 1, appliedTo: [
+			{podSelector: {}, namespaceSelector: {}}, {namespaceSelector: {}}, {group: g},
 			{serviceAccount: {name: a, namespace: b}}, {nodeSelector: {matchLabels: {a.example/b: ''}}}]}`},
 		{"NodePorts", "ClusterNetworkPolicy",
 			"{priority: 1, appliedTo: [{service: {name: a, namespace: b}}], ingress: [{action: Drop, from: [{ipBlock: {cidr: " +
@@ -377,13 +378,16 @@ func TestAccepted(t *testing.T) {
 		{"every peer", "ClusterNetworkPolicy",
 			"{priority: 1, " +
 				all + `, egress: [{action: Allow, name: r, enableLogging: true, logLabel: l, to: [{podSelector: {}},
-			{podSelector: {matchExpressions: [{key: a, operator: In, values: [b, '']}, {key: c, operator: DoesNotExist}]}, namespaces: {sameLabels: [a, b]}},
-			{namespaces: {match: Self}}, {ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/16, 10.1.2.3/32]}}, {ipBlock: {cidr: 'fd00::/8'}}, {group: g},
-			{serviceAccount: {name: a, namespace: b}}, {nodeSelector: {}}, {fqdn: '*.example.com'}, {fqdn: example.com}, {podSelector: {}, scope: ClusterSet}]}]}`},
+			{podSelector: {matchExpressions: [{key: a, operator: In, values: [b, '']}, {key: c, operator: DoesNotExist}]},
+			namespaces: {sameLabels: [a, b]}}, {namespaces: {match: Self}},
+			{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/16, 10.1.2.3/32]}}, {ipBlock: {cidr: 'fd00::/8'}}, {group: g},
+			{serviceAccount: {name: a, namespace: b}}, {nodeSelector: {}}, {fqdn: '*.example.com'}, {fqdn: example.com},
+			{podSelector: {}, scope: ClusterSet}]}]}`},
 		{"every port", "NetworkPolicy",
 			"{priority: 1, " +
 				all + `, ingress: [{action: Reject, ports: [{}, {protocol: SCTP}, {port: 1}, {port: 1, endPort: 65535},
-			{port: http-alt, protocol: UDP}, {sourcePort: 5, sourceEndPort: 5}], protocols: [{icmp: {}}, {icmp: {icmpType: 8, icmpCode: 0}}, {igmp: {igmpType: 17, groupAddress: 224.0.0.22}}]}]}`},
+			{port: http-alt, protocol: UDP}, {sourcePort: 5, sourceEndPort: 5}],
+			protocols: [{icmp: {}}, {icmp: {icmpType: 8, icmpCode: 0}}, {igmp: {igmpType: 17, groupAddress: 224.0.0.22}}]}]}`},
 		{"empty lists", "ClusterNetworkPolicy", "{priority: 1, " + all +
 			", ingress: [{action: Drop, from: [], ports: [], protocols: [], appliedTo: []}], egress: []}"},
 		{"Services of the ClusterSet", "NetworkPolicy", "{priority: 1, " + all +
@@ -403,7 +407,7 @@ func TestAccepted(t *testing.T) {
 			if err := c.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			if text := said.take(); text != "" {
+			if text := warned.take(); text != "" {
 				t.Errorf("a warning: %s", text)
 			}
 			if tier, _, _ := unstructured.NestedString(o.Object, "spec", "tier"); strings.HasSuffix(tc.kind, "NetworkPolicy") &&
@@ -417,9 +421,9 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestDocuments creates the policies of the users' guide, also the one that it replicates.
+// TestDocuments creates the policies of the users' guide, also its replicated policy.
 func TestDocuments(t *testing.T) {
-	c, said := admitting(t)
+	c, warned := admitting(t)
 	for _, tc := range []struct{ part, warning string }{
 		{"policy-egress-to-service", ""},
 		{"policy-ingress-cluster", "spec.ingress: action Deny is an old name and means Drop: write Drop"},
@@ -437,12 +441,12 @@ func TestDocuments(t *testing.T) {
 				o.Object["spec"] = spec
 			}
 			if o.GetNamespace() != "" {
-				o.SetNamespace("default") // the one that is there
+				o.SetNamespace("default") // this Namespace exists
 			}
 			if err := c.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			if have := said.take(); !strings.Contains(have, tc.warning) || tc.warning == "" && have != "" {
+			if have := warned.take(); !strings.Contains(have, tc.warning) || tc.warning == "" && have != "" {
 				t.Errorf("warned of %q, want %q", have, tc.warning)
 			}
 		})
@@ -481,10 +485,12 @@ func TestTiers(t *testing.T) {
 	if err := c.Create(ctx, own); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Patch(ctx, own, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"priority":78}}`))); err == nil || !strings.Contains(err.Error(), "create another Tier") {
+	priority := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"priority":78}}`))
+	if err := c.Patch(ctx, own, priority); err == nil || !strings.Contains(err.Error(), "create another Tier") {
 		t.Errorf("change the priority: %v", err)
 	}
-	if err := c.Patch(ctx, own, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"description":"x"}}`))); err != nil {
+	description := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"description":"x"}}`))
+	if err := c.Patch(ctx, own, description); err != nil {
 		t.Errorf("describe: %v", err)
 	}
 	if err := c.Delete(ctx, own); err != nil {

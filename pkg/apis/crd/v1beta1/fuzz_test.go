@@ -77,8 +77,8 @@ func (d definition) admit(ctx context.Context, object map[string]any) field.Erro
 	return errs
 }
 
-// FuzzAdmission gives objects of any shape to the definitions. What they accept decodes, is the same when it is
-// written again, and is as the documentation of the fields says, by a second reading of it in Go.
+// FuzzAdmission gives objects of any shape to the definitions. An object that they accept decodes, and is the same when
+// it is written again. Checks in Go, from a second reading of the fields' documentation, accept it too.
 func FuzzAdmission(f *testing.F) {
 	kinds := []definition{
 		readDefinition(f, "clusternetworkpolicies"), readDefinition(f, "networkpolicies"), readDefinition(f, "tiers"),
@@ -86,13 +86,20 @@ func FuzzAdmission(f *testing.F) {
 	}
 	for i := range kinds {
 		for _, spec := range []string{
-			`{priority: 1, tier: baseline, appliedTo: [{podSelector: {matchLabels: {a: b}}, namespaceSelector: {}}, {group: g}, {serviceAccount: {name: a, namespace: b}}, {nodeSelector: {}}]}`,
-			`{priority: 2.5, ingress: [{action: Pass, appliedTo: [{service: {name: a, namespace: b}}], from: [{namespaces: {match: Self}}, {namespaces: {sameLabels: [a]}},
-				{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {podSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}, scope: ClusterSet}]}]}`,
-			`{priority: 3, appliedTo: [{podSelector: {}}], egress: [{action: Reject, name: n, enableLogging: true, logLabel: l, to: [{fqdn: '*.a.example'}, {group: g}, {nodeSelector: {}}],
-				ports: [{port: 1, endPort: 2}, {protocol: UDP, port: dns}, {sourcePort: 3, sourceEndPort: 4}], protocols: [{icmp: {icmpType: 8, icmpCode: 0}}, {igmp: {groupAddress: 224.0.0.1}}]},
+			`{priority: 1, tier: baseline, appliedTo: [{podSelector: {matchLabels: {a: b}}, namespaceSelector: {}}, {group: g},
+				{serviceAccount: {name: a, namespace: b}}, {nodeSelector: {}}]}`,
+			`{priority: 2.5, ingress: [{action: Pass, appliedTo: [{service: {name: a, namespace: b}}],
+				from: [{namespaces: {match: Self}}, {namespaces: {sameLabels: [a]}},
+				{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}},
+				{podSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}, scope: ClusterSet}]}]}`,
+			`{priority: 3, appliedTo: [{podSelector: {}}], egress: [
+				{action: Reject, name: n, enableLogging: true, logLabel: l,
+				to: [{fqdn: '*.a.example'}, {group: g}, {nodeSelector: {}}],
+				ports: [{port: 1, endPort: 2}, {protocol: UDP, port: dns}, {sourcePort: 3, sourceEndPort: 4}],
+				protocols: [{icmp: {icmpType: 8, icmpCode: 0}}, {igmp: {groupAddress: 224.0.0.1}}]},
 				{action: Drop, toServices: [{name: a, namespace: b, scope: ClusterSet}]}]}`,
-			`{priority: 4, appliedTo: [{externalEntitySelector: {}}], ingress: [{action: Allow, l7Protocols: [{http: {}}], toNodes: [{}]}]}`,
+			`{priority: 4, appliedTo: [{externalEntitySelector: {}}],
+				ingress: [{action: Allow, l7Protocols: [{http: {}}], toNodes: [{}]}]}`,
 			`{priority: 77, description: d}`,
 			`{podSelector: {}, namespaceSelector: {matchLabels: {a: b}}}`,
 			`{ipBlocks: [{cidr: 'fd00::/8', except: ['fd00::/16']}]}`,
@@ -387,7 +394,7 @@ func checkPeer(t *testing.T, p v1beta1.Peer, namespaced, egress bool) {
 
 func checkPort(t *testing.T, p v1beta1.Port) {
 	t.Helper()
-	first := int32(0) // of a range; a name has none
+	first := int32(0) // of a range; 0 for a name
 	if p.Port != nil {
 		first = p.Port.IntVal
 		if p.Port.StrVal == "" && (first < 1 || first > 65535) {

@@ -38,9 +38,9 @@ type GroupSpec struct {
 	ExternalEntitySelector *Refused `json:"externalEntitySelector,omitempty"`
 }
 
-// GroupStatus says whether a group's members are known.
+// GroupStatus reports whether a group's members are known.
 type GroupStatus struct {
-	// Conditions say what is wrong with it.
+	// Conditions report problems of the group.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

@@ -56,7 +56,7 @@ const (
 	PhaseRealizing PolicyPhase = "Realizing"
 	// PhaseRealized: all Nodes that have Pods of it enforce it.
 	PhaseRealized PolicyPhase = "Realized"
-	// PhaseFailed: a condition says what is wrong.
+	// PhaseFailed: a condition reports the problem.
 	PhaseFailed PolicyPhase = "Failed"
 )
 
@@ -297,11 +297,11 @@ type Refused struct {
 type Rule struct {
 	// Action for connections that match the rule: Allow, Drop, Reject or Pass. Deny means Drop.
 	Action Action `json:"action"`
-	// From are the clients of an ingress rule. None means everybody.
+	// From are the clients of an ingress rule. An empty list means all clients.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	From []Peer `json:"from,omitempty"`
-	// To are the servers of an egress rule. None means everybody, unless ToServices has some.
+	// To are the servers of an egress rule. An empty list means all servers, unless ToServices has some.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	To []Peer `json:"to,omitempty"`
@@ -376,7 +376,7 @@ type PolicySpec struct {
 	Egress []Rule `json:"egress,omitempty"`
 }
 
-// PolicyStatus says what became of a policy.
+// PolicyStatus reports how far a policy is enforced, and its problems.
 type PolicyStatus struct {
 	// Phase sums it up: Pending, Realizing, Realized or Failed.
 	// +optional
@@ -390,7 +390,7 @@ type PolicyStatus struct {
 	// DesiredNodesRealized is the number of Nodes that should.
 	// +optional
 	DesiredNodesRealized int32 `json:"desiredNodesRealized"`
-	// Conditions say what is wrong with it.
+	// Conditions report problems of the policy.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }

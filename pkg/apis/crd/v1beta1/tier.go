@@ -31,7 +31,7 @@ type TierSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!(self in [251, 252, 254, 255])",message="is reserved: use another one from 0 to 249"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create another Tier, and move the policies to it"
 	Priority int32 `json:"priority"`
-	// Description says what the Tier is for.
+	// Description is the purpose of the Tier.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`

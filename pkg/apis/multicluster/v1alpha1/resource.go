@@ -75,8 +75,8 @@ type ClusterInfo struct {
 	LeavingGateways []GatewayInfo `json:"leavingGateways,omitempty"`
 	// WireGuard is set if traffic between clusters is encrypted.
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
-	// Features name abilities of the cluster's gateways that Antrea's gateways do not have, such as ActiveGateways. A leader
-	// passes on features that it does not know; members ignore them.
+	// Features name abilities of the cluster's gateways that Antrea's gateways do not have, such as ActiveGateways. A
+	// leader passes on features that it does not know; members ignore them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
@@ -115,13 +115,14 @@ const (
 	// FeatureIPv6 means that the Node serves IPv6 and routes it between clusters. Only agents report it, in the Node's
 	// NodePolicyReport.
 	FeatureIPv6 = "IPv6BetweenClusters"
-	// FeatureTunnelPrefix begins the feature that names the tunnels of the cluster's gateways: "Tunnel-vxlan", "Tunnel-gre",
-	// "Tunnel-vxlan-8472". Geneve on its own port has no feature. All clusters of a ClusterSet need the same tunnels.
+	// FeatureTunnelPrefix begins the feature that names the tunnels of the cluster's gateways: "Tunnel-vxlan",
+	// "Tunnel-gre", "Tunnel-vxlan-8472". Geneve on its own port has no feature. All clusters of a ClusterSet need the
+	// same tunnels.
 	FeatureTunnelPrefix = "Tunnel-"
 )
 
-// FeatureTunnel returns the feature for a type of tunnel and a UDP port. Port 0 is the type's own. The result is empty for
-// Geneve on its own port.
+// FeatureTunnel returns the feature for a type of tunnel and a UDP port. Port 0 is the type's own. The result is empty
+// for Geneve on its own port.
 func FeatureTunnel(kind string, port int) string {
 	switch own := map[string]int{"geneve": 6081, "vxlan": 4789}[kind]; {
 	case port > 0 && port != own:
@@ -205,8 +206,8 @@ type ResourceExportSpec struct {
 	// +optional
 	LabelIdentity *LabelIdentityExport `json:"labelIdentity,omitempty"`
 	// Raw is set for kinds NetworkPolicy (networking.k8s.io/v1) and ClusterNetworkPolicy
-	// (policy.networking.k8s.io/v1alpha2): it has the policy's spec as YAML or JSON. For kind PolicyReport it has the status
-	// of the policies that a member imports. For kind PodAddresses it has addresses of Pods.
+	// (policy.networking.k8s.io/v1alpha2): it has the policy's spec as YAML or JSON. For kind PolicyReport it has the
+	// status of the policies that a member imports. For kind PodAddresses it has addresses of Pods.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }
@@ -318,7 +319,8 @@ type ResourceImportSpec struct {
 	// LabelIdentity is set for kind LabelIdentity.
 	// +optional
 	LabelIdentity *LabelIdentitySpec `json:"labelIdentity,omitempty"`
-	// Raw is set for kinds NetworkPolicy and ClusterNetworkPolicy, with the policy's spec as JSON, and for kind PodAddresses.
+	// Raw is set for kinds NetworkPolicy and ClusterNetworkPolicy, with the policy's spec as JSON, and for kind
+	// PodAddresses.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }

@@ -62,7 +62,8 @@ type LeaderClusterInfo struct {
 
 // ClusterSetSpec names this cluster and the leader.
 type ClusterSetSpec struct {
-	// ClusterID is this cluster's ID. In an object that was written as v1alpha1 it is empty, and a ClusterClaim has the ID.
+	// ClusterID is this cluster's ID. In an object that was written as v1alpha1 it is empty, and a ClusterClaim has the
+	// ID.
 	// +optional
 	ClusterID string `json:"clusterID"`
 	// Leaders of the ClusterSet: exactly one.
@@ -102,8 +103,8 @@ const (
 	ClusterReady ClusterConditionType = "Ready"
 	// ClusterIsLeader: the cluster is the leader. Only members have this condition.
 	ClusterIsLeader ClusterConditionType = "IsLeader"
-	// ClusterReachable: at least one way from this member's Gateways to Gateways of the other member is up, of the ways that
-	// BFD watches. Only members have this condition; Antrea's members do not have it.
+	// ClusterReachable: at least one way from this member's Gateways to Gateways of the other member is up, of the ways
+	// that BFD watches. Only members have this condition; Antrea's members do not have it.
 	ClusterReachable ClusterConditionType = "Reachable"
 )
 

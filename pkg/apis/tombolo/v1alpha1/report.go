@@ -36,9 +36,9 @@ type NodePolicyReport struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=100
 	Features map[string]string `json:"features,omitempty"`
-	// Ways are a Gateway's tunnels to gateways of other clusters that BFD watches. A key is CLUSTER/ADDRESS. A value is up,
-	// down, or lost: down for some time after it was up. The member controller writes the status of Gateways and of the
-	// ClusterSet from them. It sends no requests to a cluster to which all ways are lost.
+	// Ways are a Gateway's tunnels to gateways of other clusters that BFD watches. A key is CLUSTER/ADDRESS. A value is
+	// up, down, or lost: down for some time after it was up. The member controller writes the status of Gateways and of
+	// the ClusterSet from them. It sends no requests to a cluster to which all ways are lost.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1000
 	Ways map[string]string `json:"ways,omitempty"`
