@@ -23,6 +23,8 @@ func TestOnce(t *testing.T) {
 // These fail each time if they are asked to.
 func TestA(t *testing.T) { fail(t, "a") }
 func TestB(t *testing.T) { fail(t, "b") }
+func TestC(t *testing.T) { fail(t, "c") }
+func TestD(t *testing.T) { fail(t, "d") }
 
 func fail(t *testing.T, name string) {
 	for _, r := range os.Getenv("UNSTABLE_ALWAYS") {
