@@ -333,6 +333,8 @@ func (x *kit) person(t *testing.T) *rest.Config {
 var (
 	found   = regexp.MustCompile(`hunter2canary(\d\d)`)
 	encoded = regexp.MustCompile(`[A-Za-z0-9+/_-]{12,}`)
+	// replaced are the words that stand for names. A random one may contain a name by chance.
+	replaced = regexp.MustCompile(`anon-[a-z0-9]{8}`)
 )
 
 // canaries finds the canaries in a text, also in encodings of them.
@@ -565,6 +567,7 @@ func (x *kit) testAnonymize(t *testing.T, current *logs) {
 		t.Fatal(err)
 	}
 	for name, content := range b.files {
+		name, content = replaced.ReplaceAllString(name, ""), replaced.ReplaceAll(content, nil)
 		for _, word := range []string{"shopping", "checkout", "cart", "billing", "orders", "depot"} {
 			if strings.Contains(name, word) {
 				t.Errorf("the name of %s has %s", name, word)
