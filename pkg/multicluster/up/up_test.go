@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -81,9 +82,15 @@ func (w *world) node(at int, n corev1.Node) {
 	}
 }
 
+// create creates an object, as soon as the API server serves its kind: a new definition takes a moment.
 func (w *world) create(at int, o client.Object) {
 	w.t.Helper()
-	if err := w.clients[at].Create(w.t.Context(), o); err != nil {
+	err := w.clients[at].Create(w.t.Context(), o)
+	for deadline := time.Now().Add(time.Minute); meta.IsNoMatchError(err) && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond)
+		err = w.clients[at].Create(w.t.Context(), o)
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }
