@@ -54,6 +54,17 @@ func separateNodes() map[string]State {
 	return states
 }
 
+// tenantSources returns the sources of a state with its places and with Namespace a.
+func tenantSources(s State) *sources {
+	c := newSources(s)
+	for name, place := range s.Places {
+		c.places.Set(derive.Object{Name: name}, place)
+	}
+	c.policy.Namespaces.Set(derive.Object{Name: "a"},
+		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	return c
+}
+
 // TestSeparateConversations holds two conversations at once in two networks with equal ranges. They have the same
 // addresses and ports. Each packet arrives in its own network, and connection tracking knows both connections.
 func TestSeparateConversations(t *testing.T) {
@@ -185,12 +196,7 @@ func TestSeparateRefusal(t *testing.T) {
 // the label.
 func TestSeparatePolicies(t *testing.T) {
 	s := separateNodes()["east1"]
-	c := newSources(s)
-	for name, place := range s.Places {
-		c.places.Set(derive.Object{Name: name}, place)
-	}
-	c.policy.Namespaces.Set(derive.Object{Name: "a"},
-		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	c := tenantSources(s)
 	pod := func(name, node, label string) {
 		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: name}, policy.PodFacts{Labels: "app=" + label, Node: node})
 	}
@@ -271,12 +277,7 @@ func TestSeparatePolicies(t *testing.T) {
 // rule with this name allows the number of the server in the network of the packet.
 func TestSeparateNamedPorts(t *testing.T) {
 	s := separateNodes()["east1"]
-	c := newSources(s)
-	for name, place := range s.Places {
-		c.places.Set(derive.Object{Name: name}, place)
-	}
-	c.policy.Namespaces.Set(derive.Object{Name: "a"},
-		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	c := tenantSources(s)
 	networks := []derive.Object{{Namespace: "a", Name: "blue"}, {Namespace: "a", Name: "red"}}
 	var far []policy.FurtherAddress
 	for i, network := range networks {
@@ -610,12 +611,7 @@ func TestSeparateJoins(t *testing.T) {
 // the Pod in blue with the address of the server is no server.
 func TestSeparateJoinsPolicies(t *testing.T) {
 	s := joinedNodes()["east1"]
-	c := newSources(s)
-	for name, place := range s.Places {
-		c.places.Set(derive.Object{Name: name}, place)
-	}
-	c.policy.Namespaces.Set(derive.Object{Name: "a"},
-		policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}))
+	c := tenantSources(s)
 	for _, p := range s.Pods[2:4] {
 		c.policy.Pods.Set(derive.Object{Namespace: "a", Name: p.Name},
 			policy.PodFacts{Labels: "app=server,in=" + p.Network.Name, Node: "east1", IPs: p.IPs})
