@@ -9,7 +9,8 @@ import (
 )
 
 // containerdConfig configures the Node's runtime. It differs from the defaults for machines without CAP_SYS_RESOURCE,
-// and for images that are not from a registry.
+// and for images that are not from a registry. By default each container is asked for its processor time once a
+// second, which takes a fifth of the lab's processor time. Nothing here reads these numbers.
 const containerdConfig = `version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -27,6 +28,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.traci
   restrict_oom_score_adj = true
   enable_unprivileged_ports = false
   enable_unprivileged_icmp = false
+  stats_collect_period = "1h"
+  stats_retention_period = "2h"
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
@@ -38,8 +41,8 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.traci
 `
 
 // kubeletConfig is the configuration of a kubelet that shares its machine with others. So it does not reserve memory
-// and disk, and does not evict Pods to free them. The short lease makes a dead Node NotReady in seconds, and edits of
-// mounted ConfigMaps arrive in seconds.
+// and disk, does not evict Pods to free them, and does not measure what Pods use. The short lease makes a dead Node
+// NotReady in seconds, and edits of mounted ConfigMaps arrive in seconds.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -53,7 +56,8 @@ failSwapOn: false
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
-evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
+evictionHard: {}
+localStorageCapacityIsolation: false
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 nodeLeaseDurationSeconds: 12
@@ -126,6 +130,7 @@ func (n *Node) StartKubelet() error {
 		"--hostname-override="+n.name,
 		"--node-ip="+joined(n.InternalIPs()),
 		"--root-dir=/var/lib/kubelet",
+		"--housekeeping-interval=1m",
 		"--v=1",
 	)
 }
