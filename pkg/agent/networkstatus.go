@@ -37,7 +37,7 @@ type interfaceStatus struct {
 	Gateway   []string `json:"gateway,omitempty"`
 }
 
-// shownStatus is a Pod of this Node that requests networks or has the annotation, with the annotation's present value.
+// shownStatus is a Pod of this Node, with its request for further networks and the present value of the annotation.
 type shownStatus struct {
 	Object   types.UID // of the Pod in the API server
 	UID      types.UID // that the kubelet gives the runtime
@@ -45,19 +45,18 @@ type shownStatus struct {
 	Status   string
 }
 
-// shownStatusOf returns the status annotation of a Pod, if the Pod needs a row. A Pod that has ended keeps its row
-// while it has the annotation.
+// shownStatusOf returns the row of a Pod of a Node. Any Pod may have a further interface, since an annotation of its
+// Namespace may name a separate network. A Pod that has ended keeps its row.
 func shownStatusOf(node string) func(*corev1.Pod) shownStatus {
 	return func(p *corev1.Pod) shownStatus {
-		text, status := p.Annotations[tenant.AnnotationNetworks], p.Annotations[annotationStatus]
-		if p.Spec.NodeName != node || p.Spec.HostNetwork || text == "" && status == "" {
+		if p.Spec.NodeName != node || p.Spec.HostNetwork {
 			return shownStatus{}
 		}
 		uid := p.UID
 		if mirrored := p.Annotations[corev1.MirrorPodAnnotationKey]; mirrored != "" {
 			uid = types.UID(mirrored)
 		}
-		return shownStatus{p.UID, uid, text, status}
+		return shownStatus{p.UID, uid, p.Annotations[tenant.AnnotationNetworks], p.Annotations[annotationStatus]}
 	}
 }
 

@@ -184,6 +184,17 @@ func TestNetworkStatus(t *testing.T) {
 	r.pod("foreign", "b/blue")
 	setStatus("foreign", `[{"name": "b/blue"}]`)
 	settle(0, false)
+
+	// An annotation of the Namespace names the Pod's own network, which is a separate one.
+	r.pod("own", "")
+	attach("own", "eth0", "", "0a:00:00:00:00:06", prefix("10.11.0.6/24"))
+	attach("own", "vn0", "a/blue", "0a:00:00:00:00:07", prefix("10.50.0.6/24"))
+	settle(1, true)
+	if have := status("own"); !strings.Contains(have, `"interface": "vn0", "ips": [ "10.50.0.6" ]`) ||
+		!strings.Contains(have, `"ips": [ "10.11.0.6" ], "mac": "0a:00:00:00:00:06", "default": true`) {
+		t.Errorf("the status of a Pod in its own network is %s", have)
+	}
+	settle(0, false)
 	r.view.Pods = []*corev1.Pod{}
 	settle(0, false)
 	if len(n.written) != 0 {

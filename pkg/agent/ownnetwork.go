@@ -101,7 +101,7 @@ func noCopy(e *tenant.AnotherNamespaceError, isolated bool) string {
 func (o *networkObjects) isElsewhere(a cni.Attachment, r *derive.Reader) (bool, []problem.Problem) {
 	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
 	wants, _ := derive.Get(r, o.interfaces, pod)
-	if a.VirtualNetwork != "" || a.PodUID != wants.UID || len(wants.List) == 0 ||
+	if a.VirtualNetwork != "" || a.Inside != "" || a.PodUID != wants.UID || len(wants.List) == 0 ||
 		wants.List[0].Interface != tenant.FirstInterface {
 		return false, nil
 	}
@@ -113,17 +113,17 @@ func (o *networkObjects) isElsewhere(a cni.Attachment, r *derive.Reader) (bool, 
 	return true, ps
 }
 
-// ownFault returns the reason why a VirtualNetwork cannot have first interfaces of Pods, or nil. An address of such a
+// ownFault returns the reason why a VirtualNetwork cannot be the own network of Pods, or nil. An address of such a
 // network is a destination of its Node's host, and the API server and clients of Services use it as a Pod's address. So
 // operators have to list the network's ranges. Without the list, a tenant could take the address of a name server.
+// Nothing outside of a separate network uses its addresses.
 func (t *tables) ownFault(v tenant.VirtualNetwork) error {
-	if v.Zone != 0 {
-		return fmt.Errorf("is no network of first interfaces: its addresses may also exist in other networks (its "+
-			"SubnetLease has zone %d): name a network whose range no other Subnet overlaps", v.Zone)
-	}
 	if !v.Own {
 		return errors.New("is no network of first interfaces: set spec.podNetwork to true, or name the network in the " +
 			"annotation " + tenant.AnnotationNetworks)
+	}
+	if v.Zone != 0 {
+		return nil
 	}
 	for _, l := range v.Leases {
 		if !slices.ContainsFunc(t.config.TenantNetworks.SubnetCIDRs, func(text string) bool {
@@ -142,7 +142,7 @@ func (t *tables) ownFault(v tenant.VirtualNetwork) error {
 func (p *podNetworks) elsewhere() map[derive.Object]types.UID {
 	out := map[derive.Object]types.UID{}
 	for _, row := range p.tables.pods.attachments.All() {
-		if a := row.Value; a.VirtualNetwork == "" {
+		if a := row.Value; a.VirtualNetwork == "" && a.Inside == "" {
 			out[derive.Object{Namespace: a.PodNamespace, Name: a.PodName}] = a.PodUID
 		}
 	}
@@ -180,7 +180,7 @@ func (t *tables) addBlocks(e *derive.Engine) {
 		return
 	}
 	own := func(v tenant.VirtualNetwork) (out []netip.Prefix) {
-		if t.ownFault(v) != nil {
+		if v.Zone != 0 || t.ownFault(v) != nil {
 			return nil
 		}
 		for _, l := range v.Leases {

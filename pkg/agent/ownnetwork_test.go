@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/family"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/ipam"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/tenant"
@@ -32,15 +33,6 @@ func (r *networkRig) ownPod(name string, hostNetwork bool, annotations map[strin
 	p.Spec.NodeName, p.Spec.HostNetwork = "node-1", hostNetwork
 	r.view.Pods = append(r.view.Pods, p)
 	r.settle()
-}
-
-// TestOwnFaultOfSeparateNetwork has a network with a zone, which has no first interfaces.
-func TestOwnFaultOfSeparateNetwork(t *testing.T) {
-	err := (&tables{}).ownFault(tenant.VirtualNetwork{Zone: 17})
-	if want := "is no network of first interfaces: its addresses may also exist in other networks (its SubnetLease has " +
-		"zone 17): name a network"; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("%v, want %s", err, want)
-	}
 }
 
 // TestOwnNetworkOfPods follows Pods whose first interface is in a VirtualNetwork, from the annotation to the address.
@@ -137,6 +129,61 @@ func TestOwnNetworkOfPods(t *testing.T) {
 	r.view.Namespaces = nil
 	r.pod("early", "")
 	expect(why("early"), "the agent has not read Namespace a yet")
+}
+
+// TestSeparateOwnNetworkOfPods has a Pod whose own network is a separate one. Its first interface is inside the network
+// with addresses of the Node, and a further interface has the requested address. No operator has listed the range.
+func TestSeparateOwnNetworkOfPods(t *testing.T) {
+	r := newNetworkRig(t)
+	network := r.view.Others[0].(*contrailv4.VirtualNetwork).DeepCopy()
+	network.Spec.PodNetwork = true
+	r.view.Others[0] = network
+	r.lease.Spec.Zone = 17
+	r.ownPod("web", false, map[string]string{tenant.AnnotationPodNetwork: "a/blue",
+		tenant.AnnotationPodNetworkIP: "10.50.0.9"})
+	if have := r.report(); have != "a/blue 1 [10.50.0.9]" {
+		t.Fatalf("the Node claims %s", have)
+	}
+	r.grant()
+	list, why := r.extras("web")
+	if len(list) != 2 || list[0].IfName != "eth0" || list[0].Inside != "a/blue" || list[0].VirtualNetwork != "" ||
+		list[1].IfName != tenant.OwnInterface || list[1].VirtualNetwork != "a/blue" {
+		t.Fatalf("the interfaces are %+v: %s", list, why)
+	}
+	err := r.p.Allocate(t.Context(), list[1], func(ranges []ipam.Range) error {
+		_, err := r.store.Allocate(ipam.Key{ContainerID: "c-web", IfName: list[1].IfName}, "a/web",
+			ipam.Interface{VirtualNetwork: list[1].VirtualNetwork, PodUID: "uid-web"}, ranges)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.settle()
+	have, _ := r.stored.stored()
+	if n := have.Spec.Networks; len(n) != 1 || n[0].Pods != 1 || len(n[0].Addresses) != 1 ||
+		n[0].Addresses[0].Address != "10.50.0.9" || !n[0].Addresses[0].Own {
+		t.Errorf("the report has %+v", n)
+	}
+
+	// The Pod is in the network: nothing is reported about it, and its packets have the network's number.
+	r.p.tables.pods.attachments.Set("web-1", cni.Attachment{ContainerID: "c-web", IfName: "eth0", PodNamespace: "a",
+		PodName: "web", PodUID: "uid-web", PortName: "web-1", MAC: "0a:00:00:00:00:09", Inside: "a/blue",
+		IPs: []netip.Prefix{netip.MustParsePrefix("10.11.0.9/24")}})
+	r.p.tables.pods.numbers.Set("web-1", 9)
+	r.p.tables.engine.Pass()
+	if list := podProblems(r.p.tables); len(list) > 0 {
+		t.Errorf("problems %q", list)
+	}
+	pod, _ := r.p.tables.pods.rows.Get("web-1")
+	if want := (derive.Object{Namespace: "a", Name: "blue"}); pod.Inside != want || pod.Network != (derive.Object{}) {
+		t.Errorf("the Pod's port is %+v, want it inside %s", pod, want)
+	}
+
+	r.ownPod("taken", false, map[string]string{tenant.AnnotationNetworks: "[{\"name\": \"blue\", " +
+		"\"interface\": \"vn0\"}]"})
+	if _, why := r.extras("taken"); !strings.Contains(why, "interface \"vn0\" is taken") {
+		t.Errorf("a further interface vn0: %q", why)
+	}
 }
 
 // podProblems returns the problems of Pods.

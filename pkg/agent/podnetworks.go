@@ -306,7 +306,7 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 		_, pod, _ := strings.Cut(r.Owner, "/")
 		for _, ip := range r.IPs {
 			u.n.Addresses = append(u.n.Addresses, tombolov1alpha1.PodNetworkAddress{Address: ip.Addr().String(), Pod: pod,
-				UID: types.UID(r.PodUID)})
+				UID: types.UID(r.PodUID), Own: r.IfName == tenant.OwnInterface})
 		}
 	}
 	elsewhere := p.elsewhere()
@@ -319,7 +319,7 @@ func (p *podNetworks) desired() (out tombolov1alpha1.NodeNetworkReportSpec) {
 				continue
 			}
 			u := of(k)
-			u.ends[row.Key.String()+" "+x.Interface] = true
+			u.ends[row.Key.String()+" "+interfaceIn(v, x)] = true
 			for _, ip := range x.IPs {
 				u.n.Requested = append(u.n.Requested, ip.String())
 			}
@@ -375,6 +375,9 @@ func (p *podNetworks) Extras(ctx context.Context, namespace, name string, uid ty
 				p.hurry()
 				why = fmt.Errorf("annotation %s: VirtualNetwork %s/%s %w", annotationOf(x), namespace, x.Name, err)
 				return false, nil
+			}
+			if extra.IfName != x.Interface {
+				out = append(out, cni.Extra{Routes: cni.Routes{IfName: x.Interface}, Inside: extra.VirtualNetwork})
 			}
 			out = append(out, extra)
 		}
@@ -432,10 +435,13 @@ func virtualKey(x cni.Extra) derive.Object {
 
 // firstReaches returns the ranges of the Pod's first interface, and the ranges of networks that it is joined with.
 func (p *podNetworks) firstReaches(namespace string, list []cni.Extra) (out []netip.Prefix) {
+	node, _ := p.tables.node.Get(self)
 	if i := slices.IndexFunc(list, func(x cni.Extra) bool { return x.IfName == tenant.FirstInterface }); i >= 0 {
+		if list[i].Inside != "" {
+			return slices.Clone(node.PodCIDRs)
+		}
 		return list[i].Joined // its own range is compared as the others
 	}
-	node, _ := p.tables.node.Get(self)
 	reached, _ := p.tables.objects.networks.routes.reached.Get(derive.Object{Name: namespace})
 	return slices.Concat(node.PodCIDRs, reached)
 }
@@ -458,6 +464,14 @@ func (p *podNetworks) share(namespace string, list []cni.Extra) {
 	cni.Share(reached, further...)
 }
 
+// interfaceIn returns the name of the interface that has the address of a requested network.
+func interfaceIn(v tenant.VirtualNetwork, x tenant.PodNetwork) string {
+	if v.Zone != 0 && x.Interface == tenant.FirstInterface {
+		return tenant.OwnInterface
+	}
+	return x.Interface
+}
+
 // extra returns an interface as it can be made now. Otherwise its error names the part that the VirtualNetwork lacks.
 func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, error) {
 	key := derive.Object{Namespace: namespace, Name: x.Name}
@@ -472,6 +486,7 @@ func (p *podNetworks) extra(namespace string, x tenant.PodNetwork) (cni.Extra, e
 	case v.Place.Closed():
 		return out, errors.New("has the number of an older network: create it again")
 	}
+	out.IfName = interfaceIn(v, x)
 	out.Joined, _ = p.tables.objects.networks.routes.reached.Get(key)
 	for _, l := range p.leases(v) {
 		if _, ok := p.blocks(key, l); !ok {

@@ -111,6 +111,9 @@ func (t *tables) routesOf(list []cni.Attachment, r *derive.Reader) (out cni.PodR
 // reachedByFirst returns the ranges that the first interface of a Pod reaches.
 func (t *tables) reachedByFirst(a cni.Attachment, r *derive.Reader) (out []netip.Prefix) {
 	k := derive.Object{Name: a.PodNamespace}
+	if a.Inside != "" {
+		return nil
+	}
 	if a.VirtualNetwork != "" {
 		k = networkOf(a)
 		for _, ip := range a.IPs {

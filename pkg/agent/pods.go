@@ -172,6 +172,9 @@ func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port, f family.Families) data
 	if namespace, name, ok := a.VirtualKey(); ok {
 		pod.Network, pod.First = derive.Object{Namespace: namespace, Name: name}, a.IfName == tenant.FirstInterface
 	}
+	if namespace, name, ok := a.InsideKey(); ok {
+		pod.Inside = derive.Object{Namespace: namespace, Name: name}
+	}
 	for _, ip := range a.IPs {
 		if f.Serve(ip.Addr()) {
 			pod.IPs = append(pod.IPs, ip.Addr())

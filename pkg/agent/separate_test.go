@@ -65,6 +65,43 @@ func (a *asked) addSeparate(name, base string, zone int32, here cni.Attachment, 
 	a.must(a.agent.cniNode().Attach(ctx, here))
 }
 
+// networkQuestion is a question about a connection: the server's name, the beginning of what the networks decide, and
+// the end of the packet's way if there is one.
+type networkQuestion struct{ query, to, want, ends string }
+
+// decides asks about a connection. The switch agrees with the answer, and with a trace.
+func (a *asked) decides(t *testing.T, row networkQuestion) {
+	t.Helper()
+	t.Run(row.query, func(t *testing.T) {
+		var w api.Why
+		if e := a.get(api.PathWhy+"?trace=true&family=ipv4&"+row.query, &w); e != "" {
+			t.Fatal(e)
+		}
+		have := ""
+		for _, s := range w.Connections[0].Stages {
+			if s.Direction == api.DirectionNetwork {
+				s.Pod = "x"
+				have = stages(api.WhyConnection{Stages: []api.WhyStage{s}}) + ": " + s.Reason
+			} else if s.Trace != nil && s.Trace.Judged && !s.Trace.Agrees {
+				t.Errorf("the switch disagrees: %+v", *s.Trace)
+			}
+		}
+		if to := w.Connections[0].To; !strings.HasPrefix(have, row.want) || to.Name != row.to {
+			t.Errorf("have %s to %+v\nwant %s to %s\n%+v", have, to, row.want, row.to, w)
+		}
+		if row.ends == "" {
+			return
+		}
+		var list api.TraceList
+		if e := a.get(api.PathTraces+"?family=ipv4&"+row.query, &list); e != "" {
+			t.Fatal(e)
+		}
+		if ends := a.ends(t, list.Traces); len(ends) != 1 || !strings.HasSuffix(ends[0], ": "+row.ends) {
+			t.Errorf("the packet goes %q, want %s\n%s", ends, row.ends, list.Traces[0].Output)
+		}
+	})
+}
+
 // TestSeparateNetworks has three Pods of a Node with one address: in a network that is not separate, and in two
 // separate ones. Answers, records and logs name the Pod in the network that is meant, and a real switch agrees.
 func TestSeparateNetworks(t *testing.T) {
@@ -86,7 +123,7 @@ func TestSeparateNetworks(t *testing.T) {
 	const tunnel = "to tombolo-tun0 192.168.78.102"
 	const both = "both Pods are in VirtualNetwork default/"
 	const joined = "VirtualNetwork default/%s and VirtualNetwork default/%s are joined"
-	for _, row := range []struct{ query, to, want, ends string }{
+	for _, row := range []networkQuestion{
 		{"from=10.50.0.2&to=10.50.0.18&port=80", "default/far", "allowed at node-2: " + both + "blue", tunnel},
 		{"from=default/db@blue&to=10.50.0.18&port=80", "default/far", "allowed at node-2: " + both + "blue", tunnel},
 		{"from=default/web@green&to=10.50.0.18&port=80", "default/other", "allowed at node-2: " + both + "green", tunnel},
@@ -113,34 +150,7 @@ func TestSeparateNetworks(t *testing.T) {
 		{"from=default/db@blue&to=default/fourth@silver&port=80", "default/fourth", "denied, to: a packet to 10.50.4.2", ""},
 		{"from=default/web@green&to=10.50.3.9&port=80", "", "denied, traced: Pod default/web is in VirtualNetwork", ""},
 	} {
-		t.Run(row.query, func(t *testing.T) {
-			var w api.Why
-			if e := a.get(api.PathWhy+"?trace=true&family=ipv4&"+row.query, &w); e != "" {
-				t.Fatal(e)
-			}
-			have := ""
-			for _, s := range w.Connections[0].Stages {
-				if s.Direction == api.DirectionNetwork {
-					s.Pod = "x"
-					have = stages(api.WhyConnection{Stages: []api.WhyStage{s}}) + ": " + s.Reason
-				} else if s.Trace != nil && s.Trace.Judged && !s.Trace.Agrees {
-					t.Errorf("the switch disagrees: %+v", *s.Trace)
-				}
-			}
-			if to := w.Connections[0].To; !strings.HasPrefix(have, row.want) || to.Name != row.to {
-				t.Errorf("have %s to %+v\nwant %s to %s\n%+v", have, to, row.want, row.to, w)
-			}
-			if row.ends == "" {
-				return
-			}
-			var list api.TraceList
-			if e := a.get(api.PathTraces+"?family=ipv4&"+row.query, &list); e != "" {
-				t.Fatal(e)
-			}
-			if ends := a.ends(t, list.Traces); len(ends) != 1 || !strings.HasSuffix(ends[0], ": "+row.ends) {
-				t.Errorf("the packet goes %q, want %s\n%s", ends, row.ends, list.Traces[0].Output)
-			}
-		})
+		a.decides(t, row)
 	}
 	var w api.Why
 	want := "to: several VirtualNetworks may have the address 10.50.2.18; here it is of an unknown Pod in default/gold, " +
@@ -158,6 +168,53 @@ func TestSeparateNetworks(t *testing.T) {
 	a.flowsOfSeparate(t)
 	a.namesOfSeparate(t)
 	a.endsInZones(t)
+}
+
+// TestInsideSeparateNetwork asks about Pods whose own network is a separate one, by their addresses of the Node. third
+// is a Pod of this Node, and other one of node-2, both in green. fourth is in gold, and web in the default network.
+func TestInsideSeparateNetwork(t *testing.T) {
+	a := newAskedOf(t, family.IPv4, func(c *config.Config) { c.FeatureGates["TenantNetworks"] = true })
+	a.world.spaces["default"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: "uid of default"}}
+	delete(a.world.policies, "db")
+	delete(a.world.policies, "web")
+	a.world.objects["default/other"] = podIn("default", "other", "node-2", "10.11.2.10", nil)
+	a.addFurther()
+	third, fourth := a.add("third"), a.add("fourth")
+	a.addSeparate("green", "0", 1, third, map[string]string{"10.50.0.18": "other"})
+	a.addSeparate("gold", "0", 2, fourth, nil)
+	for network, p := range map[string]cni.Attachment{"green": third, "gold": fourth} {
+		p.Inside = "default/" + network
+		a.world.pods[p.PortName] = p
+		ctx, cancel := context.WithTimeout(t.Context(), ovstest.Timeout())
+		defer cancel()
+		a.must(a.agent.cniNode().Attach(ctx, p))
+	}
+	for _, o := range a.world.others {
+		switch o := o.(type) {
+		case *tombolov1alpha1.NodeNetworkReport:
+			list := o.Spec.Networks[len(o.Spec.Networks)-2].Addresses
+			list[0].Own = true
+		case *contrailv4.VirtualNetwork:
+			o.Spec.PodNetwork = o.Name != "blue"
+		}
+	}
+	a.settle()
+	const green = "Pod default/third is in VirtualNetwork default/green: it reaches Pods of that network"
+	for _, row := range []networkQuestion{
+		{"from=default/third&to=default/other&port=80", "default/other",
+			"allowed at node-2: both Pods are in VirtualNetwork default/green", "to tombolo-tun0 192.168.78.102"},
+		{"from=default/other&to=default/third&port=80", "default/third",
+			"allowed, traced: both Pods are in VirtualNetwork default/green", "to default/third"},
+		{"from=default/third&to=default/web&port=80", "default/web", "denied, traced: " + green, ""},
+		{"from=default/web&to=default/third&port=80", "default/third",
+			"denied, traced: Pod default/third is in VirtualNetwork default/green: processes of its Node reach it", ""},
+		{"from=default/third&to=default/fourth&port=80", "default/fourth",
+			"denied, traced: VirtualNetwork default/green and VirtualNetwork default/gold are not joined", ""},
+		{"from=default/web&to=default/other&port=80", "default/other",
+			"denied at : Pod default/other is in VirtualNetwork default/green: processes of its Node", ""},
+	} {
+		a.decides(t, row)
+	}
 }
 
 // TestSeparateWithoutNumber has a separate network whose VirtualNetwork is deleted while its Pods run, and two networks

@@ -28,6 +28,36 @@ func (a *whyNetworks) placeOf(namespace string) tenant.Place {
 	return place
 }
 
+// insideOf returns the VirtualNetwork that packets of a Pod's first interface are in, if the interface has addresses of
+// the Node. It returns false for other Pods.
+func (a *whyNetworks) insideOf(pod string) (network derive.Object, ok bool) {
+	for _, row := range a.tables.pods.rows.All() {
+		if p := row.Value; p.Inside != (derive.Object{}) && p.Namespace+"/"+p.Name == pod {
+			return p.Inside, true
+		}
+	}
+	for _, row := range a.tables.policies.Further.All() {
+		if row.Key.Name == a.tables.nodeName {
+			continue
+		}
+		for _, f := range row.Value {
+			if f.Own && f.Pod.String() == pod {
+				return f.Network, true
+			}
+		}
+	}
+	return network, false
+}
+
+// podPlace returns the network of a Pod's first interface that is not in a VirtualNetwork with an address of it. own is
+// set if the packets are in the Pod's own VirtualNetwork.
+func (a *whyNetworks) podPlace(pod string) (place tenant.Place, own bool) {
+	if network, ok := a.insideOf(pod); ok {
+		return a.placeIn(network), true
+	}
+	return a.placeOf(namespaceOf(pod)), false
+}
+
 // placeIn returns the network of a VirtualNetwork. One that is gone has no place.
 func (a *whyNetworks) placeIn(network derive.Object) tenant.Place {
 	v, ok := a.tables.tenants.VirtualNetworks.Get(network)
@@ -76,7 +106,8 @@ func (a *whyNetworks) networkEnd(e whyEnd) tenant.End {
 			out.Taken, _ = a.tables.flows.TakenOf([]netip.Addr{e.ip})
 		}
 	case e.Kind == "Pod":
-		out.Kind, out.Place = tenant.Pod, a.placeOf(namespaceOf(e.Name))
+		out.Kind = tenant.Pod
+		out.Place, out.First = a.podPlace(e.Name)
 	case slices.ContainsFunc(p.Peers, reached), slices.ContainsFunc(p.Part.Closed, unreached):
 		out.Kind = tenant.Elsewhere
 		// Networks of tenants reach only Pods, through peers that do not translate packets between Pods.
@@ -143,7 +174,7 @@ func (a *whyNetworks) networkOf(from whyEnd, q whyQuestion, d whyDestination) te
 	if q.to.service() != nil {
 		place := a.servicePlace(*q.to.service())
 		c.Service = &place
-		c.Inside = from.first && a.confines(*q.to.service(), from.network.Namespace)
+		c.Inside = c.Client.First && a.confines(*q.to.service(), namespaceOf(from.Name))
 	}
 	if c.Client.Kind != tenant.Pod {
 		c.Entered = d.judge
@@ -173,7 +204,7 @@ func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string)
 			c.Asked = "" // no Service answers
 		}
 	case from.Kind == "Pod":
-		network = a.networks.placeOf(namespaceOf(from.Name))
+		network, first = a.networks.podPlace(from.Name)
 	}
 	mark := ""
 	if asked, err := netip.ParseAddrPort(c.Asked); err == nil {
@@ -182,7 +213,7 @@ func (a *whyPackets) inNetwork(from api.WhyEnd, c api.WhyConnection, mac string)
 		if ok {
 			key := derive.Object{Namespace: f.Namespace, Name: f.Service}
 			owner = a.networks.servicePlace(key)
-			inside = first && !owner.Isolated() && a.networks.confines(key, namespaceOf(from.Network))
+			inside = first && !owner.Isolated() && a.networks.confines(key, namespaceOf(from.Name))
 		}
 		if network.Isolated() || owner.Isolated() {
 			mark = fmt.Sprintf(",ct_mark=%#x", datapath.ServiceMark(owner.Isolated(), inside))

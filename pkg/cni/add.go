@@ -74,7 +74,9 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		return nil, failed
 	}
 	var further []Extra
-	box.virtual, further = split(list)
+	if box.virtual, further = split(list); box.virtual != nil && box.virtual.Inside != "" {
+		box.virtual, box.within = nil, box.virtual.Inside
+	}
 	if failed = (extras{s}).first(ctx, k, &box, network); failed != nil {
 		return nil, failed
 	}
@@ -95,6 +97,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		HostPorts:    box.hostPorts,
 
 		VirtualNetwork: box.virtualNetwork(),
+		Inside:         box.within,
 	}
 	// A new veth pair must not have the name of an existing port of the switch. When the device behind a port changes,
 	// ovs-vswitchd sets its flags to the values that it read last, and may send to the old device for a while.
@@ -122,7 +125,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		}
 		// If an attachment worked before this request, it stays as it was. A runtime that repeats ADD must not lose a running
 		// Pod's interface.
-		if recorded && attached && slices.Equal(before.IPs, box.ips) && before.VirtualNetwork == a.VirtualNetwork {
+		if recorded && attached && slices.Equal(before.IPs, box.ips) && before.VirtualNetwork == a.VirtualNetwork &&
+			before.Inside == a.Inside {
 			return nil, failed
 		}
 		if err := s.undo(k, box.portName); err != nil {

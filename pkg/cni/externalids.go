@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// These are keys of a port's external_ids. Antrea writes all except the last seven, so its tools can read this record.
-// The last seven have facts that Antrea does not keep.
+// These are keys of a port's external_ids. Antrea writes all except the last eight, so its tools can read this record.
+// The last eight have facts that Antrea does not keep.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
@@ -27,6 +27,7 @@ const (
 	idBandwidth   = "tombolo-bandwidth"       // only if it is limited
 	idHostPorts   = "tombolo-host-ports"      // only if there are any
 	idVirtual     = "tombolo-virtual-network" // only of interfaces in one
+	idOfNode      = "tombolo-node-addresses"  // "true" if such a first interface has addresses of the Node
 	typeContainer = "container"
 
 	defaultIfName = "eth0"
@@ -65,8 +66,11 @@ func ExternalIDs(a Attachment) map[string]string {
 	if ports := a.HostPorts.String(); ports != "" {
 		ids[idHostPorts] = ports
 	}
-	if a.VirtualNetwork != "" {
+	switch {
+	case a.VirtualNetwork != "":
 		ids[idVirtual] = a.VirtualNetwork
+	case a.Inside != "": // an earlier version finds the network, too, and so does not take it for the default one
+		ids[idVirtual], ids[idOfNode] = a.Inside, "true"
 	}
 	return ids
 }
@@ -95,6 +99,9 @@ func FromExternalIDs(name string, ids map[string]string) (Attachment, bool) {
 	}
 	if a.IfName == "" {
 		a.IfName = defaultIfName
+	}
+	if ids[idOfNode] != "" {
+		a.Inside, a.VirtualNetwork = a.VirtualNetwork, ""
 	}
 	bits := strings.Split(ids[idPrefixBits], ",")
 	for i, text := range strings.Split(ids[idIPs], ",") {

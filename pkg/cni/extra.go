@@ -29,8 +29,10 @@ import (
 type Extra struct {
 	Routes
 	VirtualNetwork string // "namespace/name"
-	MAC            string // requested, or ""
-	Requested      []netip.Addr
+	// Inside is set instead of VirtualNetwork for a first interface with addresses of the Node (Attachment.Inside).
+	Inside    string
+	MAC       string // requested, or ""
+	Requested []netip.Addr
 }
 
 // ExtraRange is where an address of a further interface comes from.

@@ -12,7 +12,8 @@ import (
 )
 
 // A Pod's first interface may be in a VirtualNetwork. It has addresses of this network's Subnets instead of the Node's
-// podCIDRs, and its default route goes over the gateway of the Subnet.
+// podCIDRs, and its default route goes over the gateway of the Subnet. If the addresses of the network are not unique,
+// the first interface has addresses of the Node, and a further interface has these of the network (Attachment.Inside).
 
 // split returns the request for the first interface, nil without one, and the others.
 func split(list []Extra) (first *Extra, further []Extra) {

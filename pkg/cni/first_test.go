@@ -92,6 +92,61 @@ func TestFirstInterface(t *testing.T) {
 	r.clean()
 }
 
+// TestFirstInside makes a Pod whose own network is a separate one. The runtime gets addresses of the Node, and a
+// further interface has the addresses of the network. The agent starts again, the records are lost, and the Pod goes.
+func TestFirstInside(t *testing.T) {
+	r := newRig(t)
+	prepare := func() {
+		f := r.withExtras()
+		f.list[0].IfName = "vn0"
+		f.list = append([]Extra{{Routes: Routes{IfName: defaultIfName}, Inside: "default/blue"}}, f.list[:1]...)
+	}
+	prepare()
+	netns, _ := r.netns()
+	env := environment("c1", netns)
+	result := r.must("ADD", env, r.conf(nil))
+	if !strings.Contains(result, `"address": "10.10.1.`) || strings.Contains(result, "10.50.0.") {
+		t.Errorf("the result has other addresses than these of the Node: %s", result)
+	}
+	within(t, netns, func() {
+		for to, via := range map[string]string{"10.50.0.99": "vn0 10.50.0.1", "10.52.0.9": "vn0 10.50.0.1",
+			"192.0.2.1": "eth0 10.10.1.1", "10.10.2.9": "eth0 10.10.1.1"} {
+			if have := routeTo(t, to, ""); have != via {
+				t.Errorf("to %s: %s, want %s", to, have, via)
+			}
+		}
+	})
+	check := r.conf(map[string]any{"prevResult": json.RawMessage(result)})
+	r.must("CHECK", env, check)
+	if again := r.must("ADD", env, r.conf(nil)); again != result {
+		t.Errorf("another ADD returns %s, want %s", again, result)
+	}
+	for _, lost := range []string{"none", "OVSDB", "both"} {
+		r.stop()
+		if lost != "none" {
+			r.node.attached = map[ipam.Key]Attachment{}
+		}
+		if lost == "both" {
+			if err := os.Remove(filepath.Join(r.dir, "ipam.json")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.start()
+		prepare()
+		for ifName, want := range map[string]string{"eth0": " default/blue", "vn0": "default/blue "} {
+			a := r.node.attached[ipam.Key{ContainerID: "c1", IfName: ifName}]
+			recorded, _ := FromExternalIDs(a.PortName, ExternalIDs(a))
+			if have := a.VirtualNetwork + " " + a.Inside; have != want ||
+				recorded.VirtualNetwork != a.VirtualNetwork || recorded.Inside != a.Inside {
+				t.Errorf("lost %s: %s is in %q, want %q; its port has %+v", lost, ifName, have, want, recorded)
+			}
+		}
+	}
+	r.must("CHECK", env, check)
+	r.must("DEL", env, r.conf(nil))
+	r.clean()
+}
+
 // TestFirstInterfaceFails refuses the first interface. Nothing of the Pod remains.
 func TestFirstInterfaceFails(t *testing.T) {
 	for name, change := range map[string]func(*fakeExtras){

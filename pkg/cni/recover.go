@@ -249,6 +249,7 @@ func (a Attachment) record() ipam.Record {
 		Interface: ipam.Interface{
 			Netns: a.Netns, PortName: a.PortName, MAC: a.MAC, PodUID: string(a.PodUID), Network: a.Network,
 			Bandwidth: a.Bandwidth.String(), HostPorts: a.HostPorts.String(), VirtualNetwork: a.VirtualNetwork,
+			Inside: a.Inside,
 		},
 	}
 }
@@ -277,7 +278,7 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 		ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record),
 		PodUID: types.UID(record.PodUID), Network: record.Network, MAC: record.MAC, IPs: record.IPs,
 		Bandwidth: parseBandwidth(record.Bandwidth), HostPorts: parseHostPorts(record.HostPorts),
-		VirtualNetwork: record.VirtualNetwork,
+		VirtualNetwork: record.VirtualNetwork, Inside: record.Inside,
 	}
 	l, ok := r.own[k]
 	if !ok && a.PortName == "" {
@@ -303,7 +304,11 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 	}
 	pod, virtual, _ := strings.Cut(pod, "@")
 	a.PodNamespace, a.PodName, _ = strings.Cut(pod, "/")
-	if virtual != "" && a.VirtualNetwork == "" {
+	switch inside, ofNode := strings.CutSuffix(virtual, ofNodeSuffix); {
+	case virtual == "" || a.VirtualNetwork+a.Inside != "":
+	case ofNode:
+		a.Inside = a.PodNamespace + "/" + inside
+	default:
 		a.VirtualNetwork = a.PodNamespace + "/" + virtual
 	}
 

@@ -82,6 +82,7 @@ type sandbox struct {
 	bandwidth   Bandwidth
 	hostPorts   HostPorts
 	virtual     *Extra // of an interface in a VirtualNetwork
+	within      string // Attachment.Inside
 }
 
 // openNetns opens a Pod's network namespace. The error names CNI_NETNS's value.
@@ -112,6 +113,7 @@ func (s sandbox) described() ipam.Interface {
 	return ipam.Interface{
 		Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), PodUID: s.podUID, Network: s.network,
 		Bandwidth: s.bandwidth.String(), HostPorts: s.hostPorts.String(), VirtualNetwork: s.virtualNetwork(),
+		Inside: s.within,
 	}
 }
 
@@ -125,10 +127,16 @@ func (s sandbox) mac() net.HardwareAddr {
 	return macOf(s.containerID + " " + s.ifName)
 }
 
+// ofNodeSuffix follows the VirtualNetwork in the alias of a first interface with addresses of the Node.
+const ofNodeSuffix = "@node"
+
 // owner returns the Pod as the alias has it: "namespace/name", and with the VirtualNetwork "namespace/name@network".
 func (s sandbox) owner() string {
 	if _, network := splitNetwork(s.virtualNetwork()); network != "" {
 		return s.pod + "@" + network
+	}
+	if _, network := splitNetwork(s.within); network != "" {
+		return s.pod + "@" + network + ofNodeSuffix
 	}
 	return s.pod
 }

@@ -30,12 +30,22 @@ type Attachment struct {
 	HostPorts    HostPorts
 	// VirtualNetwork is the "namespace/name" of the VirtualNetwork that the interface is in, "" without one.
 	VirtualNetwork string
+	// Inside is the "namespace/name" of the VirtualNetwork that the packets of a first interface are in, if the addresses
+	// of the interface are of the Node. Then VirtualNetwork is "".
+	Inside string
 }
 
 // VirtualKey returns the VirtualNetwork of an interface, and false without one.
 func (a Attachment) VirtualKey() (namespace, name string, ok bool) {
 	namespace, name = splitNetwork(a.VirtualNetwork)
 	return namespace, name, a.VirtualNetwork != ""
+}
+
+// InsideKey returns the VirtualNetwork that packets of a first interface with addresses of the Node are in, and false
+// without one.
+func (a Attachment) InsideKey() (namespace, name string, ok bool) {
+	namespace, name = splitNetwork(a.Inside)
+	return namespace, name, a.Inside != ""
 }
 
 // networkOf returns the name of the network that an interface belongs to, from its record. In the usual case, the first

@@ -103,7 +103,7 @@ func (w travel) String() string {
 func (c *cable) port(place string) (node string, port ofp.Port, s State) {
 	node, what, _ := strings.Cut(place, " ")
 	numbers := map[string]ofp.Port{"pod1": 1, "pod2": 2, "pod3": 3, "pod4": 4, "pod5": 5, "pod6": 6,
-		"pod7": 7, "pod8": 8, "host": gatewayPort, "tunnel": tunnelPort}
+		"pod7": 7, "pod8": 8, "pod9": 9, "host": gatewayPort, "tunnel": tunnelPort}
 	return node, numbers[what], c.states[node]
 }
 

@@ -155,6 +155,9 @@ type Pod struct {
 	Network derive.Object
 	// First is set for the Pod's first interface in a VirtualNetwork.
 	First bool
+	// Inside is the VirtualNetwork that the Pod's packets are in, if its addresses are of the Node. Then Network is the
+	// zero value. Its own network is a separate one, in which another port of the Pod has an address.
+	Inside derive.Object
 }
 
 // Limit is a rate of a Pod's traffic. The filter of the Pod's interface enforces the rate, and the switch enforces a

@@ -26,7 +26,7 @@ import (
 // ownTables are the tables about Pods whose own network is a VirtualNetwork; nil without Inputs.Networks.
 type ownTables struct {
 	tenants  *tenantTables
-	entered  *derive.Table[derive.Object, tenant.ID] // networks of such Pods of this Node
+	entered  *derive.Table[derive.Object, tenant.ID] // networks of such Pods of this Node, also with its addresses
 	confined *derive.Table[derive.Name, []string]    // one row: Namespaces of such networks
 	taken    *derive.Table[derive.Name, []netip.Prefix]
 	servers  *derive.Table[derive.Name, bool] // one row: a Pod of this Node is in the default network
@@ -40,10 +40,13 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 	}
 	t := &ownTables{tenants: tenants}
 	firsts := derive.NewIndex(b.Pods, "own network", func(_ derive.Name, p Pod) []derive.Object {
-		if !p.First {
-			return nil
+		switch {
+		case p.First:
+			return []derive.Object{p.Network}
+		case p.isInside():
+			return []derive.Object{p.Inside}
 		}
-		return []derive.Object{p.Network}
+		return nil
 	})
 	t.entered = derive.NewTable(e, "entered-own-networks",
 		func(k derive.Object, r *derive.Reader) (tenant.ID, []problem.Problem) {
@@ -75,7 +78,7 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 			return tenants.rangesOfOthers(r), nil
 		}, derive.KeysOf(b.Node)).EqualBy(slices.Equal[[]netip.Prefix])
 	inDefault := derive.NewIndex(b.Pods, "namespace of first interfaces", func(_ derive.Name, p Pod) []derive.Name {
-		if p.inVirtual() {
+		if p.inVirtual() || p.isInside() {
 			return nil
 		}
 		return []derive.Name{derive.Name(p.Namespace)}
@@ -120,7 +123,12 @@ func (t *ownTables) isTaken(r *derive.Reader, p netip.Prefix) bool {
 // Services while another owner has its address, or while its network is closed. In the first case, services returns the
 // range of the other owner.
 func (t *ownTables) services(r *derive.Reader, pod Pod, place tenant.Place) (has bool, taken netip.Prefix) {
-	if t == nil || !pod.First {
+	switch {
+	case t == nil:
+		return false, taken
+	case pod.isInside():
+		return !place.Closed(), taken
+	case !pod.First:
 		return false, taken
 	}
 	ranges, _ := derive.Get(r, t.taken, Self)
@@ -172,7 +180,7 @@ func (t *ownTables) entersOwn(r *derive.Reader) bool {
 // answers reports whether Pods of this Node may be servers for Pods of other Nodes whose own network is a
 // VirtualNetwork.
 func (t *ownTables) answers(r *derive.Reader, v tenant.VirtualNetwork) bool {
-	if t == nil || !v.Own || v.Place.Closed() {
+	if t == nil || !v.Own || v.Zone != 0 || v.Place.Closed() {
 		return false
 	}
 	servers, _ := derive.Get(r, t.servers, Self)

@@ -458,7 +458,11 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	if p.pod.HostPorts {
 		message := "its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a " +
 			"Service of type NodePort with externalTrafficPolicy Local"
-		if p.pod.First {
+		switch {
+		case p.pod.isInside():
+			message = "it is in VirtualNetwork " + p.pod.Inside.String() + ", and only processes of its Node reach it by a " +
+				"port of the Node: remove hostPort, or run the Pod in another network"
+		case p.pod.First:
 			message = "it is in VirtualNetwork " + p.pod.Network.String() + ", and only processes of its Node reach it by a " +
 				"port of the Node: remove hostPort, or run the Pod in another network"
 		}
@@ -477,13 +481,13 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 
 // fromDefault returns the packets of the default network that reach a Pod of a network of tenants: replies to its
 // connections to Services, and outside if it may; the agent's refusals; and packets of its own Node, such as the
-// kubelet's probes. A first interface in a VirtualNetwork gets no replies of connections that stay in its network.
-// Without Services it gets only packets of its own Node.
+// kubelet's probes. A Pod whose own network is a VirtualNetwork gets no replies of connections that stay in its
+// network. Without Services it gets only packets of its own Node.
 func (p nodePod) fromDefault(ip netip.Addr, place tenant.Place) [][]flow.Cond {
 	reply := flow.CTState("+rpl+trk")
 	var out [][]flow.Cond
 	switch {
-	case !p.pod.First:
+	case !p.pod.First && !p.pod.isInside():
 		out = [][]flow.Cond{{reply, markService.Is(1), markTenant.Is(0)}, {generated.Is(1)}}
 	case p.services:
 		out = [][]flow.Cond{{reply, markService.Is(1), markTenant.Is(0), markInside.Is(0)}, {generated.Is(1)}}

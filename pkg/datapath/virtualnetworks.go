@@ -26,6 +26,11 @@ import (
 // host's own packets are delivered, as for an isolated Namespace. It has Services (ownTables). No other packet of the
 // default network goes to the address: the host would send it back.
 //
+// The Node's host and Services route by addresses. So if a Pod's own network is a separate one, the first interface has
+// addresses of the Node (Pod.Inside). Its flows are these of an isolated Pod, with the number of the VirtualNetwork.
+// Its Services are these of a first interface in a VirtualNetwork. A further interface of the Pod has the address of
+// the network.
+//
 // A separate network has addresses that other networks may have, too (tenant.VirtualNetwork.Zone). Its packets carry
 // the number of its zone of connection tracking in a register, from the Pod's port or from the tunnel. It is joined
 // only with networks of this zone. All other flows about its addresses match the network anyway.
@@ -35,13 +40,17 @@ import (
 
 // placeAt returns the network of a Pod's port.
 func (t *tenantTables) placeAt(r *derive.Reader, pod Pod) tenant.Place {
-	if !pod.inVirtual() {
+	network := pod.Network
+	if pod.isInside() {
+		network = pod.Inside
+	}
+	if network == (derive.Object{}) {
 		return t.placeOf(r, pod.Namespace)
 	}
 	if t.base.Networks == nil {
 		return tenant.Place{}
 	}
-	n, _ := derive.Get(r, t.base.Networks, pod.Network)
+	n, _ := derive.Get(r, t.base.Networks, network)
 	return n.Place
 }
 
@@ -334,8 +343,11 @@ func (p nodePod) onlyItsHost(ip netip.Addr) []flow.Flow {
 	return []flow.Flow{enters, {Table: Route, Priority: low, Match: flow.All(flow.IPDst(host(ip)))}}
 }
 
-// inVirtual reports whether the port is in a VirtualNetwork.
+// inVirtual reports whether the port is in a VirtualNetwork, with addresses of it.
 func (pod Pod) inVirtual() bool { return pod.Network != derive.Object{} }
+
+// isInside reports whether the Pod's packets are in a VirtualNetwork, with addresses of the Node.
+func (pod Pod) isInside() bool { return pod.Inside != derive.Object{} }
 
 // virtualOwner owns the flows of a VirtualNetwork.
 func virtualOwner(k derive.Object) flow.Owner {

@@ -62,6 +62,8 @@ type Interface struct {
 	HostPorts string `json:"hostPorts,omitempty"`
 	// VirtualNetwork is the "namespace/name" of the VirtualNetwork that the interface is in.
 	VirtualNetwork string `json:"virtualNetwork,omitempty"`
+	// Inside is the VirtualNetwork of a first interface whose addresses are of the Node. It has no VirtualNetwork.
+	Inside string `json:"inside,omitempty"`
 }
 
 // ExhaustedError reports that a range has no free address.

@@ -79,6 +79,8 @@ type FurtherAddress struct {
 	UID types.UID // "" if it is not known
 	// Network is the VirtualNetwork.
 	Network derive.Object
+	// Own is set if it is the Pod's own network, and the Pod's first interface has addresses of the Node.
+	Own bool
 }
 
 // maxFurther is the largest number of further addresses that count for a Node. With more, a faulty agent could delay
@@ -92,7 +94,7 @@ func FurtherOf(n *tombolov1alpha1.NodeNetworkReport) (out []FurtherAddress) {
 		for _, a := range network.Addresses {
 			if ip, err := netip.ParseAddr(a.Address); err == nil && len(out) < maxFurther {
 				out = append(out, FurtherAddress{IP: ip, Pod: derive.Object{Namespace: network.Namespace, Name: a.Pod}, UID: a.UID,
-					Network: derive.Object{Namespace: network.Namespace, Name: network.Name}})
+					Network: derive.Object{Namespace: network.Namespace, Name: network.Name}, Own: a.Own})
 			}
 		}
 	}

@@ -66,7 +66,6 @@ func (j *judge) stays(name Name, m member) (why, remedy string) {
 	}
 	object := "VirtualNetwork " + m.Object.String()
 	n, _ := derive.Get(j.r, j.tables.Networks, name)
-	f, _ := derive.Get(j.r, j.Networks, m.Object)
 	switch {
 	case m.zone != 0:
 	case m.pinned:
@@ -74,8 +73,6 @@ func (j *judge) stays(name Name, m member) (why, remedy string) {
 	case len(n.Joins)+len(n.Clusters) > 0:
 		return object + " is joined with other networks in the central cluster",
 			"remove it from the VirtualNetworkRouters there, or " + anotherSubnet
-	case f.Own:
-		return object + " has spec.podNetwork", "set spec.podNetwork to false, or " + anotherSubnet
 	}
 	return "", ""
 }
@@ -286,7 +283,7 @@ func (t *Tables) apartByZone(name Name, router Router, r *derive.Reader, ps *pro
 		if len(pairs) > 0 {
 			ps.Add(router.Object, field, reasonSeparateNetwork, "it does not join "+problem.Few(pairs)+", since one of two "+
 				"such networks may have addresses of others: create it again with a Subnet whose range no other Subnet overlaps, "+
-				"or, if both are VirtualNetworks without spec.podNetwork and common addresses, delete the Pods in one of the two")
+				"or, if both are VirtualNetworks without common addresses, delete the Pods in one of the two")
 		}
 	}
 	if router.Kind == Mesh {

@@ -25,6 +25,10 @@ const (
 // FirstInterface is the name of a Pod's first interface.
 const FirstInterface = "eth0"
 
+// OwnInterface is the name of a further interface in the Pod's own network, if this is a separate network. Then the
+// first interface has addresses of the Node.
+const OwnInterface = "vn0"
+
 // OwnRequest has the annotations of a Pod about the network of its first interface.
 type OwnRequest struct{ Network, IPs, Args string }
 

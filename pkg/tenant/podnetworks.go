@@ -158,7 +158,7 @@ func (s networkEntry) network(namespace string) (PodNetwork, error) {
 	case s.Namespace != "" && s.Namespace != namespace:
 		return out, fmt.Errorf("VirtualNetwork %s/%s is of another Namespace: name one of Namespace %s, and join the two "+
 			"by VirtualNetworkRouters", s.Namespace, s.Name, namespace)
-	case s.Interface == "eth0" || s.Interface == "lo" || len(s.Interface) > 15 ||
+	case s.Interface == FirstInterface || s.Interface == OwnInterface || s.Interface == "lo" || len(s.Interface) > 15 ||
 		strings.ContainsFunc(s.Interface, func(r rune) bool { return r <= ' ' || r > '~' }) ||
 		strings.ContainsAny(s.Interface, "/:%") ||
 		strings.HasPrefix(s.Interface, "."):

@@ -123,7 +123,7 @@ var (
 		Name: "SeparateNetwork", Objects: "VirtualNetwork, VirtualNetworkRouter",
 		Shown: reasons.Problem, Level: reasons.Warning,
 		Cause: "The addresses of the VirtualNetwork may also exist in other networks. It is joined only with networks of " +
-			"its zone (column ZONE of SubnetLeases), and no first interface is in it.",
+			"its zone (column ZONE of SubnetLeases).",
 		Remedy: "Delete the Pods in one of two networks that a router should join, or create the network again with a " +
 			"Subnet whose range no other Subnet overlaps.",
 	})

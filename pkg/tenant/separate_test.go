@@ -175,10 +175,9 @@ func TestSeparateNetworks(t *testing.T) {
 			w.imports.Set(derive.Object{Name: "b-red"}, ClusterSetFactsOf(importOf("b-red", "b", "red", 7,
 				joinedOf("west-red", 8, "west", "10.9.0.0/24"))))
 		}, overlaps + ", since VirtualNetwork b/red is joined with other networks in the central cluster", "zone 0"},
-		{"it is a network of first interfaces", func(w *virtualWorld) {
+		{"it is the own network of Pods", func(w *virtualWorld) {
 			w.network("b", "red", 2, "v4", "v6", func(n *contrailv4.VirtualNetwork) { n.Spec.PodNetwork = true })
-		}, overlaps + ", since VirtualNetwork b/red has spec.podNetwork: set spec.podNetwork to false, or create another " +
-			"Subnet with a range of its own", "zone 0"},
+		}, red, red},
 		{"a range of a Node's Pods", func(w *virtualWorld) {
 			w.reserved.Set(derive.Object{Name: "n"}, []Reserved{{prefixes("10.0.1.0/25")[0], "the Pods of Node node-1"}})
 		}, "10.0.1.0/24 overlaps the Pods of Node node-1, so no Pod gets an address of it: create another", "zone 0"},
@@ -275,7 +274,7 @@ red zone 0 joined 2 [10.0.0.0/24 10.0.2.0/24] far [] with [] own true
 green zone 0 joined 3 [10.0.0.0/24 10.0.1.0/24 10.9.0.0/24] far [10.9.0.0/24] with [] own true
 west from [9] to [7], 8 10.9.0.0/24 to [6 7]
 north from [7] to [7]`
-	const separate = `blue zone 17 joined 0 [] far [] with [] own false
+	const separate = `blue zone 17 joined 0 [] far [] with [] own true
 red zone 0 joined 1 [10.0.2.0/24] far [] with [] own true
 green zone 0 joined 2 [10.0.1.0/24 10.9.0.0/24] far [10.9.0.0/24] with [] own true
 west from [] to [], 8 10.9.0.0/24 to [6]
@@ -290,12 +289,10 @@ north from [] to []`
 	const why = "its addresses may also exist in other networks (its SubnetLease has zone 17)"
 	const again = ": create it again with a Subnet whose range no other Subnet overlaps"
 	const apart = ", since one of two such networks may have addresses of others: create it again with a Subnet whose " +
-		"range no other Subnet overlaps, or, if both are VirtualNetworks without spec.podNetwork and common addresses, " +
-		"delete the Pods in one of the two"
+		"range no other Subnet overlaps, or, if both are VirtualNetworks without common addresses, delete the Pods " +
+		"in one of the two"
 	const withGreen = "spec.import: it does not join VirtualNetwork a/blue (zone 17) with VirtualNetwork b/green (zone 0)"
 	want := []string{
-		"VirtualNetwork a/blue: spec.podNetwork: no first interface is in it: " + why + ": set it to false, or create the " +
-			"network again with a Subnet whose range no other Subnet overlaps",
 		"VirtualNetwork a/blue: the central cluster does not join it: " + why + again,
 		"VirtualNetworkRouter a/to-b: spec.virtualNetworkSelector: it does not join VirtualNetwork a/blue (zone 17) with " +
 			"VirtualNetwork a/red (zone 0)" + apart,
@@ -489,8 +486,8 @@ func (w *subnetWalk) group(network derive.Object) []derive.Object {
 // stays reports whether a member of a group cannot leave the zone of all networks with unique addresses.
 func (w *subnetWalk) stays(group []derive.Object) bool {
 	return slices.ContainsFunc(group, func(n derive.Object) bool {
-		zone, pinned, pods := w.zone(n)
-		return pods && pinned == 0 || zone == 0 && w.networks[n].Own
+		_, pinned, pods := w.zone(n)
+		return pods && pinned == 0
 	})
 }
 
@@ -503,7 +500,11 @@ func (w *subnetWalk) certain(group []derive.Object) bool {
 			return false
 		}
 		for k, f := range w.facts {
-			if w.networkOf(k) != n {
+			of := w.networkOf(k)
+			if l, ok := w.leases[derive.Object{Name: string(f.UID)}]; ok {
+				of = l.Network
+			}
+			if of != n {
 				continue
 			}
 			if len(group) > 1 && slices.ContainsFunc(all, f.Range.CIDR.Overlaps) {

@@ -172,11 +172,11 @@ type VirtualNetwork struct {
 	Leases []LeaseFacts
 	// Joined has the ranges of all joined VirtualNetworks, sorted. Far has only the ranges that are in other clusters.
 	Joined, Far []netip.Prefix
-	// Own is set if it may be the network of first interfaces.
+	// Own is set if it may be the own network of Pods.
 	Own bool
 	// Zone is the zone of connection tracking of a separate network. Its addresses may also exist in networks of other
-	// zones. So it is joined only with networks of its zone, and no first interfaces are in it. 0 means that its addresses
-	// are unique in the cluster.
+	// zones. So it is joined only with networks of its zone, and first interfaces in it have addresses of their Nodes. 0
+	// means that its addresses are unique in the cluster.
 	Zone uint16
 	// Ranges are the ranges of all leases of a separate network. No other network of its zone has an address of them.
 	Ranges []netip.Prefix
@@ -301,7 +301,7 @@ func (t *virtualTables) addNetworks(e *derive.Engine, tables *Tables) {
 			f, _ := derive.Get(r, t.Networks, k)
 			out := VirtualNetwork{Place: Place{Known: true, Network: name}, Subnets: f.Subnets, Leases: t.leasesOf(k, r)}
 			out.Zone, out.Ranges = t.zoneAndRanges(k, r)
-			out.Own = f.Own && out.Zone == 0
+			out.Own = f.Own
 			tables.join(&out.Place, n, r)
 			out.Place.Outside = out.Own && f.Outside
 			out.Joined, out.Far = tables.JoinedRanges(name, r)
@@ -405,10 +405,6 @@ func (t *virtualTables) problems(k derive.Object, r *derive.Reader, subnets *der
 			fmt.Sprintf("no Pod is in it: its Namespace has %d older "+
 				"VirtualNetworks with Subnets, and more do not count: delete one of them", MaxNetworks))
 		return ps, true
-	}
-	if zone := t.zoneOf(k, r); zone != 0 && f.Own {
-		ps.Add(object, "spec.podNetwork", reasonSeparateNetwork, "no first interface is in it: "+separateWords(zone)+
-			": set it to false, or create the network again with a Subnet whose range no other Subnet overlaps")
 	}
 	if subnets == nil {
 		return ps, false

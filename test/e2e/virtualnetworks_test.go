@@ -211,6 +211,68 @@ spec: {type: mesh, virtualNetworkSelector: {matchLabels: {vn: joined}}}
 		return nil
 	})
 
+	// Network mine has the range, too, and is the own network of Pods mine-web and mine-db. They have the addresses of web
+	// and db there. The kubelet, Services and DNS use their addresses of the Nodes.
+	apply(`
+apiVersion: core.contrail.juniper.net/v1alpha1
+kind: Subnet
+metadata: {namespace: shop, name: mine-v4}
+spec: {cidr: 10.50.0.0/24}
+---
+apiVersion: core.contrail.juniper.net/v1alpha1
+kind: VirtualNetwork
+metadata: {namespace: shop, name: mine}
+spec:
+  podNetwork: true
+  v4SubnetReference: {apiVersion: core.contrail.juniper.net/v1alpha1, kind: Subnet, namespace: shop, name: mine-v4}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: mine-db, namespace: shop}
+spec: {selector: {app: mine-db}, ports: [{port: 80, targetPort: 8080}]}
+`)
+	for name, url := range map[string]string{"mine-web": web, "mine-db": db} {
+		apply(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata:
+  name: %[1]s
+  namespace: shop
+  labels: {app: %[1]s}
+  annotations: {net.juniper.contrail.podnetwork: shop/mine, net.juniper.contrail.podnetwork.ip: %[2]s}
+spec:
+  nodeName: %[3]s
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: echo
+    image: tombolo/echo:dev
+    imagePullPolicy: Never
+    args: [serve]
+    env: [{name: POD_NAME, value: %[1]s}]
+    readinessProbe: {httpGet: {port: 8080, path: /}}
+`, name, at(url), map[string]string{"mine-web": "node-1", "mine-db": "node-2"}[name]))
+	}
+	ready("mine-web", "mine-db")
+	podIP := kubectl(t, cluster, "get", "pod", "mine-db", "-n", "shop", "-o", "jsonpath={.status.podIP}")
+	byNode := "http://" + podIP + ":8080/"
+	if !strings.HasPrefix(podIP, "10.11.1.") {
+		t.Errorf("status.podIP of Pod mine-db is %s, want an address of its Node", podIP)
+	}
+	service := "http://" + kubectl(t, cluster, "get", "service", "mine-db", "-n", "shop", "-o",
+		"jsonpath={.spec.clusterIP}") + "/"
+	for _, url := range []string{db, byNode, service} {
+		eventually(t, stateLimit, func(ctx context.Context) error {
+			a, err := get(ctx, cluster, "shop/mine-web", url, 20, "--timeout", "1s")
+			if a.ok != 20 || a.by["-/-/mine-db"] != 20 {
+				return fmt.Errorf("Pod mine-web asks %s: %d of 20 answered by %v: %w", url, a.ok, a.by, err)
+			}
+			return nil
+		})
+	}
+	for _, client := range []string{"shop/plain", "shop/web", "shop/twin-web"} {
+		reaches(t, cluster, client, byNode, false)
+	}
+
 	kubectl(t, cluster, "delete", "sn", "blue-v4", "-n", "shop")
 	state("Failure")
 	reaches(t, cluster, "shop/web", db, true) // what runs goes on

@@ -535,5 +535,6 @@ func TestNode(t *testing.T) {
 	t.Run("later joins", func(t *testing.T) { testLaterJoins(t, c) })
 	t.Run("own network", func(t *testing.T) { testOwnNetwork(t, c) })
 	t.Run("equal ranges", func(t *testing.T) { testEqualRanges(t, c) })
+	t.Run("separate own networks", func(t *testing.T) { testSeparateOwn(t, c) })
 	t.Run("gone device", func(t *testing.T) { testGoneDevice(t, c) })
 }

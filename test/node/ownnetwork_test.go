@@ -72,6 +72,83 @@ func testOwnNetwork(t *testing.T, c *cluster) {
 	n.del(again)
 }
 
+// testSeparateOwn starts Pods whose own network is a separate one, in two networks with one range. Pods of a network
+// reach each other by both of their addresses, and the Node's host by these of the Node, also after a restart of the
+// agent. Pods of the two networks do not reach each other.
+func testSeparateOwn(t *testing.T, c *cluster) {
+	equal := tombolov1alpha1.SubnetLeaseSpec{CIDR: "192.168.50.0/24", Gateway: "192.168.50.1", Zone: 17}
+	other := equal
+	other.Zone = 18
+	n := newNetworks(t, c, "ownseparate", map[string]tombolov1alpha1.SubnetLeaseSpec{"blue": equal, "red": other})
+	pods := map[string]*pod{}
+	byNode := map[string]string{} // addresses of the Node
+	for _, network := range []string{"blue", "red"} {
+		for _, name := range []string{"web-" + network, "db-" + network} {
+			p := n.start(name, first, network)
+			p.serve(t, 8080)
+			pods[name] = p
+			err := p.within(func() error {
+				link, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				list, err := netlink.AddrList(link, netlink.FAMILY_V4)
+				if err == nil {
+					byNode[name] = list[0].IP.String()
+				}
+				return err
+			})
+			if err != nil || !strings.HasPrefix(byNode[name], "10.11.") {
+				t.Fatalf("Pod %s has address %q on eth0: %v", name, byNode[name], err)
+			}
+		}
+	}
+	connects := func(when, from, address string, want bool) {
+		t.Helper()
+		dial := func() error {
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(address, "8080"), 500*time.Millisecond)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			text, err := ask(c, when, 500*time.Millisecond)
+			if err == nil && from != "host" && !strings.HasPrefix(text, "db-"+strings.TrimPrefix(from, "web-")) {
+				t.Errorf("%s, %s answers %s at %s", when, text, from, address)
+			}
+			return err
+		}
+		try := func() error { return pods[from].within(dial) }
+		if from == "host" {
+			try = dial
+		}
+		if !want {
+			if try() == nil {
+				t.Errorf("%s, %s reaches %s", when, from, address)
+			}
+			return
+		}
+		n.eventually(fmt.Sprintf("%s, %s reaches %s", when, from, address), try)
+	}
+	all := func(when string) {
+		t.Helper()
+		for network, another := range map[string]string{"blue": "red", "red": "blue"} {
+			web, db := "web-"+network, "db-"+network
+			connects(when, web, "192.168.50.3", true)
+			connects(when, web, byNode[db], true)
+			connects(when, "host", byNode[db], true)
+			connects(when, web, byNode["db-"+another], false)
+		}
+		connects(when, "host", "192.168.50.3", false)
+	}
+	all("at first")
+	n.stop()
+	n.ready()
+	all("after a restart of the agent")
+	for _, p := range pods {
+		n.del(p)
+	}
+}
+
 // reachesOutside lets the Pods of network blue reach a machine outside, by spec.fabricSNAT. The machine sees the Node.
 func (n *networks) reachesOutside(t *testing.T, p *pod) {
 	t.Helper()

@@ -14,6 +14,9 @@ type PodNetworkAddress struct {
 	// UID of the Pod, if the container runtime has it.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
+	// Own is true if the VirtualNetwork is the Pod's own network, and the Pod's first interface has addresses of the Node.
+	// +optional
+	Own bool `json:"own,omitempty"`
 }
 
 // NodeNetwork is a VirtualNetwork that Pods of a Node are in, or request.
