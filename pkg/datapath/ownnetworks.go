@@ -40,11 +40,8 @@ func newOwnTables(e *derive.Engine, tenants *tenantTables) *ownTables {
 	}
 	t := &ownTables{tenants: tenants}
 	firsts := derive.NewIndex(b.Pods, "own network", func(_ derive.Name, p Pod) []derive.Object {
-		switch {
-		case p.First:
-			return []derive.Object{p.Network}
-		case p.isInside():
-			return []derive.Object{p.Inside}
+		if own := p.own(); own != (derive.Object{}) {
+			return []derive.Object{own}
 		}
 		return nil
 	})

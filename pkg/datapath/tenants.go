@@ -458,12 +458,8 @@ func (p nodePod) tenantPod(place tenant.Place, identity podIdentity) (ServedPod,
 	if p.pod.HostPorts {
 		message := "its Namespace is isolated, and only processes of its Node reach it by a port of the Node: use a " +
 			"Service of type NodePort with externalTrafficPolicy Local"
-		switch {
-		case p.pod.isInside():
-			message = "it is in VirtualNetwork " + p.pod.Inside.String() + ", and only processes of its Node reach it by a " +
-				"port of the Node: remove hostPort, or run the Pod in another network"
-		case p.pod.First:
-			message = "it is in VirtualNetwork " + p.pod.Network.String() + ", and only processes of its Node reach it by a " +
+		if own := p.pod.own(); own != (derive.Object{}) {
+			message = "it is in VirtualNetwork " + own.String() + ", and only processes of its Node reach it by a " +
 				"port of the Node: remove hostPort, or run the Pod in another network"
 		}
 		ps.Add(problem.About("Pod", p.pod.Namespace, p.pod.Name), "spec.containers.ports.hostPort", reasonHostPortNotServed,

@@ -349,6 +349,15 @@ func (pod Pod) inVirtual() bool { return pod.Network != derive.Object{} }
 // isInside reports whether the Pod's packets are in a VirtualNetwork, with addresses of the Node.
 func (pod Pod) isInside() bool { return pod.Inside != derive.Object{} }
 
+// own returns the VirtualNetwork that is the own network of the Pod, or zero. It returns zero for ports of further
+// interfaces.
+func (pod Pod) own() derive.Object {
+	if pod.First {
+		return pod.Network
+	}
+	return pod.Inside
+}
+
 // virtualOwner owns the flows of a VirtualNetwork.
 func virtualOwner(k derive.Object) flow.Owner {
 	return flow.Owner{Kind: KindTenant, Name: "network " + k.Namespace + "/" + k.Name}
